@@ -1,10 +1,10 @@
-"""Prints the errors of predicted speed and memory, by unseen source and GPU, worst first.
+"""Print the errors of predicted speed and memory, by held-out source and GPU, worst first.
 
-    python scripts/accuracy.py                 print it
-    python scripts/accuracy.py --update        write it into docs/accuracy.md
+    python scripts/accuracy.py                 print them
+    python scripts/accuracy.py --update        write them into docs/accuracy.md
     python scripts/accuracy.py --rows FILE     score other rows with the columns of measured.csv
 
-Figures with a cell left out come from `profiles/performance/left_out.csv`, which scripts/fit_performance.py writes.
+Predictions with a cell held out come from `profiles/performance/left_out.csv`, which scripts/fit_performance.py writes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ DOCUMENT: Final = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy: begin -->", "<!-- accuracy: end -->"
 _HEADER: Final = ("n", "MAPE", "median", "measured is slower by", "80 % interval holds", "by chance")
 _TAIL: Final = 0.025
-_FEWEST: Final = 8  # rows for a share of them to mean anything
+_FEWEST: Final = 8  # rows; a share of fewer has no meaning
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scored:
-    """A row with a prediction that it had no part in."""
+    """A row with its prediction."""
 
     item: Measured
     log: float
@@ -58,13 +58,13 @@ class Scored:
 
 
 def by_constants(rows: Sequence[Measured], constants: Constants) -> list[Scored]:
-    """Predictions by the constants that the project carries."""
+    """Return predictions by these constants."""
     known = [(item, predict_speed.interval(item.case, constants)) for item in rows]
     return [Scored(item=item, log=math.log(one.value), low=one.low, high=one.high) for item, one in known]
 
 
 def left_out(rows: Sequence[Measured]) -> list[Scored]:
-    """Predictions by constants and widths that the row's cell had no part in."""
+    """Return predictions by constants and intervals that were fitted without the row's cell."""
     with (folder() / LEFT_OUT).open(encoding="utf-8", newline="") as file:
         known = {row["id"]: row for row in csv.DictReader(file)}
     found = []
@@ -85,7 +85,7 @@ def cells(scored: Sequence[Scored]) -> tuple[str, ...]:
 
 
 def by_chance(rows: int) -> tuple[int, int]:
-    """Return how many of these rows right intervals hold in 95 of 100 draws: what is below or above has 1 in 40."""
+    """Return how many rows correct 80 % intervals contain in 95 of 100 draws: 1 in 40 is below, 1 in 40 above."""
     up_to = list(itertools.accumulate(math.comb(rows, n) * 0.8**n * 0.2 ** (rows - n) for n in range(rows + 1)))
     return bisect.bisect_right(up_to, _TAIL), bisect.bisect_left(up_to, 1 - _TAIL)
 
@@ -93,7 +93,7 @@ def by_chance(rows: int) -> tuple[int, int]:
 def groups(
     scored: Sequence[Scored], name_of: Callable[[Scored], str], *, fewest: int = 1
 ) -> Iterator[tuple[str, list[Scored]]]:
-    """Rows by name, the worst MAPE first."""
+    """Yield the rows by name, the worst MAPE first."""
     named: dict[str, list[Scored]] = {}
     for one in scored:
         named.setdefault(name_of(one), []).append(one)
@@ -120,7 +120,7 @@ def of_kind(one: Scored) -> str:
     return one.kind
 
 
-def of_card_and_kind(one: Scored) -> str:
+def of_gpu_and_kind(one: Scored) -> str:
     return f"{one.item.gpu}, {one.kind}"
 
 
@@ -129,48 +129,48 @@ def of_cell(one: Scored) -> str:
 
 
 def report(rows: Sequence[Measured]) -> str:
-    """Return every table: cells left out one by one, and what they come to."""
+    """Return every table: each cell held out, and all of them together."""
     current_engines = left_out([item for item in rows if item.core])
     legacy = left_out([item for item in rows if item.row["era"] == "legacy"])
     return "\n\n".join(
         [
             "Every cell, predicted with constants and intervals that were fitted without it:",
-            table("left out: source x card", list(groups(current_engines, of_cell))),
+            table("held out: source x GPU", list(groups(current_engines, of_cell))),
             "All together:",
             table("metric", [("**all**", current_engines), *groups(current_engines, of_kind)]),
-            table("card, metric", list(groups(current_engines, of_card_and_kind, fewest=_FEWEST))),
+            table("GPU, metric", list(groups(current_engines, of_gpu_and_kind, fewest=_FEWEST))),
             table("engine", list(groups(current_engines, lambda one: one.item.row["engine"], fewest=_FEWEST))),
-            "Engines of 2023, which no other engine resembles:",
-            table("left out: TGI 0.9 to 1.1", list(groups(legacy, of_cell))),
-            _beside_the_roofline(current_engines),
+            "Engines of 2023, which differ from all others:",
+            table("held out: TGI 0.9 to 1.1", list(groups(legacy, of_cell))),
+            _compared_to_roofline(current_engines),
         ]
     )
 
 
-def _beside_the_roofline(scored: Sequence[Scored]) -> str:
+def _compared_to_roofline(scored: Sequence[Scored]) -> str:
     items = [one.item for one in scored]
     plain = score(items, [math.log(plain_roofline.median(item.case)) for item in items]).cells()
     own = score(items, [one.log for one in scored]).cells()
     return (
         f"A plain roofline without fitted constants is off by {plain[1]} on the same rows (median {plain[2]}); the"
-        f" model, on unseen cells, by {own[1]} (median {own[2]})."
+        f" model, on held-out cells, by {own[1]} (median {own[2]})."
     )
 
 
 def report_rows(rows: Sequence[Measured], constants: Constants) -> str:
-    """Return the tables of other rows, all taken as never seen."""
+    """Return the tables of other rows, none of which the constants were fitted to."""
     scored = by_constants(rows, constants)
     return "\n\n".join(
         [
-            table("source x card", list(groups(scored, of_cell))),
+            table("source x GPU", list(groups(scored, of_cell))),
             table("metric", [("**all**", scored), *groups(scored, of_kind)]),
-            table("card, metric", list(groups(scored, of_card_and_kind, fewest=_FEWEST))),
+            table("GPU, metric", list(groups(scored, of_gpu_and_kind, fewest=_FEWEST))),
         ]
     )
 
 
 def updated(document: str, text: str) -> str:
-    """Return the document with the text between its marks."""
+    """Return the document with the text between its markers."""
     before, _, rest = document.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
@@ -178,7 +178,7 @@ def updated(document: str, text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--update", action="store_true", help="write the table into docs/accuracy.md")
+    parser.add_argument("--update", action="store_true", help="write the tables into docs/accuracy.md")
     parser.add_argument("--rows", type=Path, help="a CSV of other measured rows")
     options = parser.parse_args()
     if options.rows:

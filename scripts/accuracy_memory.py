@@ -1,6 +1,6 @@
-"""Prints the errors of predicted memory compared with engine logs and checkpoints, one line per metric.
+"""Print the errors of predicted memory compared with engine logs and checkpoints, one line per metric.
 
-python scripts/accuracy_memory.py              print it
+python scripts/accuracy_memory.py              print them
 python scripts/accuracy_memory.py --misses     name every row that misses by more than 5 %
 python scripts/accuracy_memory.py --rows FILE  score other rows with the columns of measured.csv
 """
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 BEGIN, END = "<!-- memory: begin -->", "<!-- memory: end -->"
 _MISS: Final = 0.05
-# What is known to have started, and what is known to have run out of memory.
+# Deployments that are known to have started, and others that are known to have run out of memory.
 _OUTCOMES: Final = Path(__file__).parents[1] / "tests" / "cases" / "plan"
 _NAMES: Final = {
     "checkpoint_total": "checkpoint files",
     "loaded_weight_bytes_16bit": "16-bit weights, loaded",
     "parameter_count_stored": "stored parameters",
-    "weights": "weights a card",
-    "kv_cache": "KV cache, bytes a card",
+    "weights": "weights per GPU",
+    "kv_cache": "KV cache, bytes per GPU",
     "kv_cache_tokens": "KV cache, tokens",
-    "nvidia_smi": "total a card (nvidia-smi)",
-    "peak_gpu_memory": "peak of engines that allocate as they go",
+    "nvidia_smi": "total per GPU (nvidia-smi)",
+    "peak_gpu_memory": "peak of engines that allocate on demand",
     "activation_peak": "activation peak",
     "non_torch": "context and NCCL",
     "cuda_graph": "CUDA graphs",
-    "workspace": "everything beside weights and cache",
+    "workspace": "everything except weights and cache",
 }
 
 
@@ -69,7 +69,7 @@ def measured_rows(path: Path | None = None) -> list[dict[str, str]]:
 
 
 def scored(rows: Iterable[Mapping[str, str]], catalog: Catalog) -> tuple[list[Scored], list[tuple[str, str]]]:
-    """Every row that can be predicted, and (id, reason) of those that cannot."""
+    """Return every row that can be predicted, and (id, reason) of those that cannot."""
     found, failed = [], []
     for row in rows:
         made = predict_memory_row(row, catalog)
@@ -117,14 +117,14 @@ def misses(found: Sequence[Scored]) -> Iterable[str]:
 
 
 def outcomes(catalog: Catalog) -> str:
-    """Every known outcome, what it was, and what a plan says of it."""
-    lines = ["| known outcome | it | the plan |", "| --- | --- | --- |"]
+    """Return every known outcome, next to the plan's."""
+    lines = ["| deployment | outcome | plan |", "| --- | --- | --- |"]
     for file in sorted(_OUTCOMES.glob("outcome-*.toml")):
         case = tomllib.loads(file.read_text(encoding="utf-8"))
         texts = OptionTexts(**{**case["request"], "set": tuple(case["request"].get("set", ()))})
-        worked = "works" if case["expect"]["outcome"] == "plan" else "fails"
-        judged = "works" if isinstance(plan(texts, catalog, {}), Plan) else "refuses"
-        lines.append(f"| {case['about'].rstrip('.')} | {worked} | {judged} |")
+        known = "works" if case["expect"]["outcome"] == "plan" else "fails"
+        planned = "works" if isinstance(plan(texts, catalog, {}), Plan) else "rejected"
+        lines.append(f"| {case['about'].rstrip('.')} | {known} | {planned} |")
     return "\n".join(lines)
 
 
@@ -136,7 +136,7 @@ def report(path: Path | None = None) -> str:
 
 
 def updated(document: str) -> str:
-    """The document with today's table between its marks."""
+    """Return the document with today's tables between its markers."""
     before, _, rest = document.partition(BEGIN)
     return f"{before}{BEGIN}\n{report()}\n{END}{rest.partition(END)[2]}"
 

@@ -1,8 +1,8 @@
-"""Start-up and planning time of the command line, compared within one run.
+"""Measure the startup and planning time of the command line, compared within one run.
 
-Absolute times say more about the machine than about the tool, so each command is compared with a bare
-`python -c "import click"` (or with another command), all of them interleaved. The fastest round of each counts:
-whatever else the machine does can only add to it. Modules are compiled before, as they are where pip installs them.
+Absolute times depend more on the machine than on the tool, so each command is compared with a bare
+`python -c "import click"` (or with another command), all of them interleaved. The fastest round of each counts, because
+other load can only make it slower. Modules are compiled first, as pip does when it installs them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What came of a limit."""
+    """The result of checking a limit."""
 
     ok: bool
     found: str
@@ -65,7 +65,7 @@ LIMITS: Final = (
 
 
 def measure(rounds: int) -> dict[str, float]:
-    """Return the fastest seconds of each command; all run once a round, so that a slow moment meets all of them."""
+    """Return each command's fastest time in seconds. All run once per round, so that other load affects all of them."""
     times: dict[str, list[float]] = {name: [] for name in _COMMANDS}
     for _ in range(rounds):
         for name, words in _COMMANDS.items():
@@ -91,9 +91,9 @@ def _print(fastest: dict[str, float], checks: Sequence[Check]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=11, help="how often each command runs (default 11)")
-    parser.add_argument("--check", action="store_true", help="exit 1 when one is over its limit")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a command exceeds its limit")
     options = parser.parse_args()
-    for words in _COMMANDS.values():  # the first run compiles what the others find compiled
+    for words in _COMMANDS.values():  # compiles the modules
         _seconds(words)
     fastest = measure(options.rounds)
     checks = [limit.check(fastest) for limit in LIMITS]

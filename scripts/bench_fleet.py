@@ -1,11 +1,11 @@
-"""How `list`, `status` and `down --all` grow with the number of deployments: the real command line on the sandbox.
+"""Measure how `list`, `status` and `down --all` scale with the number of deployments, on the sandbox.
 
     python scripts/bench_fleet.py [250 500 1000]
 
-The deployments are made through the sandbox's API, tagged and recorded as `up` would, with machines that have no user
-data and so never boot. Printed are calls to the API, how many of them search and the pages that one look takes, seconds
-of processor time of the program and of the sandbox's server, seconds on the clock, and the program's processor time a
-deployment as a multiple of the smallest number's: 1.0 is linear, less is better.
+The deployments are created through the sandbox's API, tagged and recorded as by `up`; their machines have no user data
+and so never boot. The output has the calls to the API, how many of them search, the pages per search, the CPU time of
+the program and of the sandbox's server in seconds, the elapsed time, and the program's CPU time per deployment relative
+to the smallest number: 1.0 is linear, less is better.
 """
 
 from __future__ import annotations
@@ -122,13 +122,13 @@ class Fleet:
 
 
 def _cpu_of_children_s() -> float:
-    """Of those that have ended; the sandbox's server is none."""
+    """Return the CPU time of the children that have ended; the sandbox's server is not one of them."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def _cpu_s(pid: int) -> float:
-    """Of one process so far, by Linux' /proc; nan elsewhere."""
+    """Return the CPU time of one process so far, from Linux's /proc; nan elsewhere."""
     stat = Path(f"/proc/{pid}/stat")
     if not stat.exists():
         return math.nan
@@ -164,7 +164,7 @@ def _record(name: str, deployment_id: str, made: dict[str, str], at: datetime) -
 
 
 def pages(number: int) -> int:
-    """Of one look at everything: groups, templates, volumes and machines in pages, what there is none of in one."""
+    """Return the pages of one search: of groups, templates, volumes and machines, and one each of six empty kinds."""
     return 4 * math.ceil(number / PAGE_SIZE) + 6
 
 

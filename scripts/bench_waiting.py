@@ -1,11 +1,11 @@
-"""Measures the cost of waiting for an engine: the real command line at a real cloud's pace, against the sandbox.
+"""Measure the cost of waiting for an engine: the real command line with a real cloud's delays, in the sandbox.
 
     python scripts/bench_waiting.py [--seconds 120] [--runs 5]
 
-The sandbox is reached as any endpoint is (AWS_ENDPOINT_URL), so `up` looks as often as it would on EC2. Printed are,
-for a phase that is long: processor time (user and system, by /proc) as a share of one core, the same for ten minutes of
-waiting, the largest memory, and calls a minute; for the end of a wait: seconds from the engine's first 200, by a
-watcher that asks every 20 ms, to the output of `up`, less the proof's own requests. Linux only.
+The sandbox is used like any other endpoint (AWS_ENDPOINT_URL), so `up` polls as often as on EC2. The output has, for a
+long phase: CPU time (user and system, from /proc) as a share of one core and for ten minutes of waiting, the peak
+memory, and calls per minute; for the end of a wait: the seconds from the engine's first 200, as seen by a watcher that
+polls every 20 ms, to the output of `up`, without the proof's own requests. Linux only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TEN_MINUTES_S: Final = 600
 TARGET_SHARE: Final = 0.01
 TARGET_READY_S: Final = 1.0
 _SLOW: Final = 10.0
-# Slow enough for loading and warming up to be seen, as they are on a GPU.
+# Slow enough that loading and warm-up are visible phases, as on a GPU.
 _QUICK: Final = 20.0
 _WATCH_S: Final = 0.02
 _GIVE_UP_S: Final = 300.0
@@ -46,7 +46,7 @@ _LONG: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waited:
-    """`cpu_s` of `seconds`; calls are to the cloud's API."""
+    """The cost of waiting for `seconds`; `calls` are those to the cloud's API."""
 
     phase: str
     seconds: float
@@ -90,7 +90,7 @@ class Bench:
         return self.program("up", MODEL, "--name", NAME, "--yes")
 
     def measure(self, phase: str, seconds: float) -> Waited:
-        """A wait that is interrupted after this many seconds of `phase`."""
+        """Measure a wait that is interrupted after this many seconds of `phase`."""
         self.ask("POST", "faults", _LONG[phase])
         with self.up() as program:
             _read_until(program, f"{phase} (about ")
@@ -113,7 +113,7 @@ class Bench:
             down.communicate()
 
     def end_s(self) -> float:
-        """Seconds from the engine's first 200 to the output of `up`, without its proof."""
+        """Return the seconds from the engine's first 200 to the output of `up`, without its proof."""
         with self.up() as program:
             answered = self._first_answer(program)
             if program.stdout is None:
@@ -142,12 +142,12 @@ class Bench:
 def _read_until(program: subprocess.Popen[str], text: str) -> None:
     if program.stderr is None:
         raise ValueError("the program's stderr is not read")
-    said = []
+    lines = []
     for line in program.stderr:
-        said.append(line)
+        lines.append(line)
         if text in line:
             return
-    raise SystemExit(f"up ended before it said {text!r}:\n{''.join(said)}{program.communicate()[0]}")
+    raise SystemExit(f"up ended without printing {text!r}:\n{''.join(lines)}{program.communicate()[0]}")
 
 
 def _answers(url: str) -> bool:
@@ -159,13 +159,13 @@ def _answers(url: str) -> bool:
 
 
 def _cpu_s(pid: int) -> float:
-    """User and system time of one process so far."""
+    """Return the user and system time of one process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory_mib(pid: int) -> float:
-    """The most that was ever resident."""
+    """Return the peak resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (peak,) = (line for line in lines if line.startswith("VmHWM"))
     return int(peak.split()[1]) / 1024

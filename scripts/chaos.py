@@ -1,10 +1,10 @@
-"""Kills the real program at each of its calls, or runs it with random faults, and counts leftovers.
+"""Kill the real program at each of its calls, or run it with random faults, and count leftovers.
 
     scripts/chaos.py matrix                          every call with every signal and moment
     scripts/chaos.py matrix --operations update,rollback --signals KILL --sample 20 --seed 7
     scripts/chaos.py storm --runs 300 --seed 1
 
-Exit code 1 when anything was left, doubled, or ended strangely. Ctrl-C ends it early, with a report of what was tried.
+Exits with 1 if anything was left over, duplicated or ended unexpectedly. Ctrl-C ends it early, with a report so far.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Work:
-    """What several threads, each with a sandbox and a warm interpreter of its own, take from and add to."""
+    """The work shared by several threads, each with its own sandbox and warm interpreter."""
 
     todo: list[Any]
     actor: Callable[[Program, Account], Callable[[Any], Any]]
@@ -54,7 +54,7 @@ class Work:
                 self._keep(act(item))
 
     def stop(self) -> None:
-        """Finish what is under way, begin nothing new."""
+        """Finish what has started, and start nothing new."""
         with self.lock:
             self.todo.clear()
 
@@ -72,7 +72,7 @@ class Work:
 
 
 def work_off(work: Work, jobs: int) -> None:
-    """Do all of it. Raises RuntimeError when a thread could not go on."""
+    """Do all of it. Raises RuntimeError if a thread fails."""
 
     def guarded(home: Path) -> None:
         try:
@@ -124,7 +124,7 @@ def report_matrix(recorded: dict[str, list[str]], results: Sequence[Result], too
         made = len(calls) - calls.count(matrix.WRITE)
         print(f"{name}: {made} calls, {len(mine)} points, struck {counts}; failures: {failed}")
     missed = [str(result.point) for result in results if not result.struck]
-    print(f"{len(results)} points in {took_s:.0f} s; not reached (that run made fewer calls): {len(missed)}")
+    print(f"{len(results)} points in {took_s:.0f} s; not reached, as that run made fewer calls: {len(missed)}")
     for text in missed:
         print(f"  {text}")
     return 1 if any(result.failures for result in results) else 0
@@ -145,9 +145,9 @@ def report_storm(runs: Sequence[storm.Run], took_s: float) -> int:
     print(f"{len(runs)} runs in {took_s:.0f} s with {weather}")
     print(f"calls a run: min {min(calls)}, median {statistics.median(calls):g}, max {max(calls)}")
     print(f"a machine came up in {sum(run.ready for run in runs)}")
-    print(f"commands that had to be said again: {sum(run.repeated for run in runs)}")
-    print(f"runs whose down got through only after the storm: {sum(run.calm_needed for run in runs)}")
-    print(f"runs with something left or doubled: {len(failed)}")
+    print(f"commands that had to be repeated: {sum(run.repeated for run in runs)}")
+    print(f"runs whose down succeeded only after the storm: {sum(run.calm_needed for run in runs)}")
+    print(f"runs with leftovers or duplicates: {len(failed)}")
     return 1 if failed else 0
 
 
@@ -158,12 +158,12 @@ def main() -> int:
         command = commands.add_parser(name)
         command.set_defaults(run=run)
         command.add_argument("--seed", type=int, default=1)
-        command.add_argument("--jobs", type=int, default=2, help="sandboxes at work at once")
+        command.add_argument("--jobs", type=int, default=2, help="number of sandboxes in parallel")
         if name == "matrix":
             command.add_argument("--signals", default=",".join(matrix.SIGNALS))
             command.add_argument("--sample", type=int, default=0, metavar="K", help="only K points, chosen by the seed")
             command.add_argument("--operations", default=",".join(matrix.OPERATIONS))
-            command.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N points")
+            command.add_argument("--skip", type=int, default=0, metavar="N", help="skip the first N points")
         else:
             command.add_argument("--runs", type=int, default=300)
     options = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Tests the laws of choosing, and compares the search with brute force, on seeded requests.
+"""Test the laws of choosing, or compare the search with brute force, on seeded requests.
 
-    scripts/choosing.py                                5,000 requests against every law
-    scripts/choosing.py --twin --requests 2000         2,000 against brute force over the whole catalog
-    scripts/choosing.py --processes 8 --first 5000     others, on more processors
+    scripts/choosing.py                                 5,000 requests against every law
+    scripts/choosing.py --brute-force --requests 2000   2,000 against brute force over the whole catalog
+    scripts/choosing.py --processes 8 --first 5000      other requests, in eight processes
 
-Exit code 1 when one is broken. Every line about a violation begins with its seed.
+The exit code is 1 if a law is broken. Every line about a violation begins with its seed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from naive.laws import broken, regret  # noqa: E402 -- found through the path ab
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=5000, help="how many to try (default: 5,000)")
-    parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--processes", type=int, default=1, help="how many at once (default: 1)")
-    parser.add_argument("--twin", action="store_true", help="compare with brute force over the whole catalog instead")
+    parser.add_argument("--requests", type=int, default=5000, help="number of requests (default: 5,000)")
+    parser.add_argument("--first", type=int, default=0, help="first seed (default: 0)")
+    parser.add_argument("--processes", type=int, default=1, help="number of processes (default: 1)")
+    parser.add_argument("--brute-force", action="store_true", help="compare with brute force over the whole catalog")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.requests)
-    tried, counts = regret if options.twin else broken, Counter[str]()
+    check, counts = regret if options.brute_force else broken, Counter[str]()
     with ProcessPoolExecutor(options.processes) as pool:
-        for seed, found in zip(seeds, pool.map(partial(_found, tried), seeds, chunksize=8), strict=True):
+        for seed, found in zip(seeds, pool.map(partial(_found, check), seeds, chunksize=8), strict=True):
             counts.update({law for law, _ in found})
             for law, text in found:
                 print(f"{seed}: {law}: {text}", flush=True)
@@ -44,8 +44,8 @@ def main() -> int:
     return 1 if counts else 0
 
 
-def _found(tried: Callable[[int], Iterator[tuple[str, str]]], seed: int) -> tuple[tuple[str, str], ...]:
-    return tuple(tried(seed))
+def _found(check: Callable[[int], Iterator[tuple[str, str]]], seed: int) -> tuple[tuple[str, str], ...]:
+    return tuple(check(seed))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Precision and recall of the diagnosis over the cases in tests/cases/diagnosis, for each code and in total.
+"""Measure the diagnosis's precision and recall on the cases in tests/cases/diagnosis, for each code and in total.
 
 python scripts/diagnosis_accuracy.py [--mutations N] [--seed S] [--verbose]
 
-With `--mutations` each round wraps and changes a random case (prefixes, versions, paths, numbers, noise) and asks
-again: nothing of that may change the answer. Exit 1 where a case is wrong.
+With `--mutations` each round changes a random case (prefixes, versions, paths, numbers, noise) and diagnoses it again;
+the findings must not change. Exits with 1 if a case is wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What was expected and found, for one log. `right`: the same most likely cause, and no stranger among the rest."""
+    """The expected and found codes of one log. `right`: the same most likely cause, and no unexpected one."""
 
     name: str
     expected: tuple[str, ...]
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def cases() -> list[Case]:
-    """Every case, in the order of its name."""
+    """Return every case, sorted by name."""
     return [_case(path.parent) for path in sorted(CASES.glob("*/expected.json"))]
 
 
@@ -62,13 +62,13 @@ def _case(folder: Path) -> Case:
 
 
 def examine(case: Case, grammar: LogGrammar) -> Outcome:
-    """The codes found in a case's log."""
+    """Return the codes found in a case's log."""
     found = tuple(item.code for item in read(case.log, grammar).findings)
     return Outcome(name=case.name, expected=case.codes, found=found)
 
 
 def mutated(case: Case, random_: random.Random) -> Case:
-    """The same story reported by another machine: changes that must not change the answer."""
+    """Return the log as another machine would write it, with changes that must not affect the findings."""
     lines = case.log.splitlines()
     for change in random_.sample(_CHANGES, k=random_.randint(1, 3)):
         lines = change(lines, random_)
@@ -81,13 +81,13 @@ def _prefixed(lines: list[str], random_: random.Random) -> list[str]:
 
 
 def _renumbered(lines: list[str], random_: random.Random) -> list[str]:
-    """Other sizes in GiB, MiB and megabytes."""
+    """Change sizes in GiB, MiB and megabytes."""
     factor = random_.randint(2, 9)
     return [re.sub(r"\b(\d+)\.(\d\d) (GiB|MiB)", rf"{factor}\1.\2 \3", line) for line in lines]
 
 
 def _moved(lines: list[str], random_: random.Random) -> list[str]:
-    """Other installation paths."""
+    """Change installation paths."""
     root = random_.choice(("/opt/conda", "/usr/src/.venv", "/usr/local"))
     return [line.replace("/opt/conda", root).replace("/usr/src/.venv", root) for line in lines]
 
@@ -103,7 +103,7 @@ def _another_model(lines: list[str], random_: random.Random) -> list[str]:
 
 
 def _noisy(lines: list[str], random_: random.Random) -> list[str]:
-    """Lines of others between ours, where a record begins."""
+    """Insert lines of other programs between records."""
     starts = [at for at, line in enumerate(lines) if re.search(r"\b(?:INFO|WARN|ERROR)\b", line)]
     noisy = list(lines)
     for at in sorted(random_.sample(starts, k=min(len(starts), 4)), reverse=True):
@@ -111,7 +111,7 @@ def _noisy(lines: list[str], random_: random.Random) -> list[str]:
     return noisy
 
 
-def _uncoloured(lines: list[str], _random: random.Random) -> list[str]:
+def _uncolored(lines: list[str], _random: random.Random) -> list[str]:
     return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
 
 
@@ -138,13 +138,13 @@ _NOISE: Final = (
     "[ 1040.000001] amazon-ssm-agent[700]: INFO Entering SSM Agent hibernate",
 )
 _CHANGES: Final[tuple[Callable[[list[str], random.Random], list[str]], ...]] = (
-    _prefixed, _renumbered, _moved, _dated, _another_model, _noisy, _uncoloured, _windows,
+    _prefixed, _renumbered, _moved, _dated, _another_model, _noisy, _uncolored, _windows,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Score:
-    """Hits, wrong claims and misses of one code, by the most likely cause."""
+    """True positives, false positives and misses of one code, by the most likely cause."""
 
     hits: int
     wrong: int
@@ -160,7 +160,7 @@ class Score:
 
 
 def scores(outcomes: Iterable[Outcome]) -> dict[str, Score]:
-    """By code, and `total`."""
+    """Return the scores by code, and the `total`."""
     hits, wrong, missed = Counter[str](), Counter[str](), Counter[str]()
     for item in outcomes:
         expected, found = item.expected[:1], item.found[:1]

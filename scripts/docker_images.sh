@@ -47,7 +47,7 @@ make_base() {
   rm -rf "$tree"
 }
 
-# build TAG DOCKERFILE [OPTIONS...]: layers that have not changed are taken from the last time.
+# build TAG DOCKERFILE [OPTIONS...]: unchanged layers are reused.
 build() {
   local tag=$1 file=$2
   shift 2
@@ -59,8 +59,8 @@ build() {
   }
 }
 
-# What the images hold of the repository, and the packages that the stub server imports, for the Python of the suite.
-# Times are left out, so that an untouched layer is known again.
+# The files of the repository in the images, and the packages that the stub server imports, for the suite's Python.
+# Modification times are left out, so that unchanged layers are reused.
 context() {
   tar -c --sort=name --mtime=@0 --owner=0 --group=0 --exclude=__pycache__ tgi_deploy profiles tests/images \
     -C "$home" packages

@@ -15,7 +15,7 @@ find_python() {
 }
 
 # make_environment FOLDER EXTRA...: the project, editable, with these extras, in the versions that were last found to
-# work together (scripts/constraints.txt); again only when one of these two files changed.
+# work together (scripts/constraints.txt); repeated only when one of these two files changed.
 make_environment() {
   local folder=$1 extras
   shift
@@ -27,7 +27,7 @@ make_environment() {
   fi
   printf 'making the environment in %s (about a minute, once) …\n' "$folder"
   [ -x "$folder/bin/python" ] || "$(find_python)" -m venv "$folder"
-  # The pip of an older Python can search for hours where a newer one says at once what doesn't fit.
+  # The pip of an older Python can search for hours where a newer one reports a conflict at once.
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25"
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]" \
     --constraint scripts/constraints.txt

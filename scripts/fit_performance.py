@@ -1,6 +1,6 @@
-"""Fits the constants of the speed model to the measured rows; writes them, their intervals and held-out errors.
+"""Fit the constants of the speed model to the measured rows; write them, their intervals and held-out errors.
 
-Takes about a minute. Needs nothing but the project itself:
+It takes about a minute and needs only the project itself:
 
     python scripts/fit_performance.py
 """
@@ -33,7 +33,7 @@ _DIGITS: Final = 4
 
 
 class Error(NamedTuple):
-    """A figure's prediction by what its cell had no part in. `off` is the logarithm of measured over predicted time."""
+    """A figure's prediction without its cell. `off` is the logarithm of measured over predicted time."""
 
     item: Measured
     weight: float
@@ -61,7 +61,7 @@ def left_out(of: Problem, full: Fit) -> list[Error]:
 
 
 def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: float) -> float:
-    """Linear between the middles of the values' weights."""
+    """Return the quantile, linearly interpolated between the midpoints of the values' weights."""
     ordered = sorted(zip(values, weights, strict=True))
     wanted, below = share * sum(weights), 0.0
     last_place, last = 0.0, ordered[0][0]
@@ -74,11 +74,11 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: 
 
 
 def slowness(errors: Sequence[Error]) -> dict[str, float]:
-    """Return what intervals are made of, from the clean figures of current engines.
+    """Return the parameters of intervals, from the clean figures of current engines.
 
-    An error's scale is its metric's, times e to the growth for the share of the figure's time that is hard to predict:
-    the growth of the largest likelihood, if errors are exponential. In units of their scale all errors have the same
-    quantiles.
+    An error's scale is its metric's times exp(growth * u), where u is the share of the figure's time that is hard to
+    predict; `growth` has the maximum likelihood if errors are exponential. In units of their scale all errors have the
+    same quantiles.
     """
     core = [error for error in errors if error.item.core]
     growth = _lowest(lambda growth: _unlikelihood(core, growth), 0.0, _FASTEST_GROWTH)
@@ -117,7 +117,7 @@ def _lowest(of: Callable[[float], float], low: float, high: float) -> float:
 
 
 def nested(errors: Sequence[Error], constants: Constants) -> list[tuple[str, ...]]:
-    """Left-out figures with intervals that the rows' own cells had no part in either."""
+    """Return held-out predictions whose intervals were also fitted without the row's cell."""
     found = []
     for cell in sorted({error.item.cell for error in errors}):
         known = constants.with_slowness(slowness([error for error in errors if error.item.cell != cell]))
@@ -131,7 +131,7 @@ def nested(errors: Sequence[Error], constants: Constants) -> list[tuple[str, ...
 
 
 def digest(*names: str) -> str:
-    """What tells these files from any other edition of them."""
+    """Return a digest of these files' contents."""
     found = hashlib.sha256()
     for name in names:
         found.update((folder() / name).read_bytes())
@@ -139,7 +139,7 @@ def digest(*names: str) -> str:
 
 
 def written(document: Mapping[str, Any]) -> str:
-    """The document with a line for every constant."""
+    """Return the document with a line for every constant."""
     head = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items() if key != "constants"]
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(document["constants"].items())]
     return "{\n" + ",\n".join(head) + ',\n "constants": {\n' + ",\n".join(lines) + "\n }\n}\n"

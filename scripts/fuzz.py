@@ -1,10 +1,10 @@
-"""Feeds the program hostile models, hub answers and files, and counts the results.
+"""Feed the program hostile models, hub answers and files, and count the results.
 
     scripts/fuzz.py                             20,000 inputs of all kinds
     scripts/fuzz.py --inputs 500 --kind header --seed 7
 
-Each kind runs in a separate process. Exit code 1 when an input ended in `internal_error`, wrote where it should not
-or took too long, or when a process needed more than 300 MB; the smallest such input is printed.
+Each kind runs in a separate process. The exit code is 1 if an input ended in `internal_error`, wrote where it must not
+or took too long, or if a process needed more than 300 MB; the smallest such input is printed.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--inputs", type=int, default=20_000, help="how many to try (default: 20,000)")
+    parser.add_argument("--inputs", type=int, default=20_000, help="number of inputs (default: 20,000)")
     parser.add_argument("--kind", choices=sorted(SHARES), help="only these")
-    parser.add_argument("--seed", type=int, default=1, help="another one gives other inputs (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random inputs (default: 1)")
     parser.add_argument("--within", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -82,7 +82,7 @@ def _line(report: dict[str, Any]) -> str:
 
 
 def _try(kind: str, count: int, number: int) -> int:
-    """In the process of its own: print a report as the last line, and raise what an input has raised."""
+    """In the separate process, print a report as the last line, and raise what an input has raised."""
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES_BYTES, _ADDRESSES_BYTES))
     began, tried = time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, inputs(Path(folder)) as known:
@@ -108,7 +108,7 @@ def _try(kind: str, count: int, number: int) -> int:
 
 
 def _peak_mb() -> int:
-    """The most memory that this process held. Not by `getrusage`, which counts what its parent had held."""
+    """Return this process's peak memory. `getrusage` would include what its parent had held."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_000_000  # bytes, on macOS

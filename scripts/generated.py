@@ -1,4 +1,4 @@
-"""Shared by scripts that generate a page, or a table in one, from the code."""
+"""Helpers of scripts that generate a page, or a table in one, from the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def with_lines(page: str, lines: Iterable[str], *, begin: str, end: str) -> str:
-    """Return the page with these lines between two marks."""
+    """Return the page with these lines between two markers."""
     before, _, rest = page.partition(begin)
     return "".join((before, begin, *(f"{line}\n" for line in lines), end, rest.partition(end)[2]))
 
@@ -19,9 +19,9 @@ def with_lines(page: str, lines: Iterable[str], *, begin: str, end: str) -> str:
 def write_or_check(
     description: str | None, files: Callable[[], Mapping[Path, str]], argv: Sequence[str] | None = None
 ) -> int:
-    """Write each file; with `--check`, write nothing and return 1 when one is out of date."""
+    """Write each file; with `--check`, write nothing and return 1 if one is out of date."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is out of date")
     check = parser.parse_args(argv).check
     outdated = {
         path: text for path, text in files().items() if not path.is_file() or path.read_text(encoding="utf-8") != text

@@ -1,7 +1,7 @@
-"""The baseline: a roofline with three round constants and nothing fitted.
+"""The baseline: a roofline with three round constants and no fitted ones.
 
-Weights and KV cache stream at 75 % of the datasheet's bandwidth, products run at 60 % of its peak, every step costs
-2 ms and every first token 10 ms more. Links are a ring of round figures.
+Weights and KV cache stream at 75 % of the datasheet's bandwidth, matrix products run at 60 % of its peak, every step
+costs 2 ms and every first token 10 ms more. Links are a ring with round figures.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Roofline:
 
 
 def median(case: Case) -> float:
-    """The metric of the case, in its unit."""
+    """Return the predicted metric of the case, in its unit."""
     roof, traffic = Roofline(case), case.traffic
     prompt, output = traffic.input_tokens, traffic.output_tokens
     together = traffic.kind in {"static", "batch1"}
     largest = roof.largest_batch()
-    clients = 1.0 if traffic.kind == "open" else traffic.clients  # arrivals are taken to meet nobody
+    clients = 1.0 if traffic.kind == "open" else traffic.clients  # as if requests never overlapped
     batch = largest if clients is None else clients if together else min(clients, largest)
     prefill = roof.prefill_s(batch, prompt)
     if case.metric == "ttft_ms":

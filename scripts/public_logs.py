@@ -1,8 +1,8 @@
-"""Write how the diagnosis does on public logs (tests/cases/public_logs) into docs/diagnosis.md. With `--check`: exit 1.
+"""Write the accuracy on public logs (tests/cases/public_logs) into docs/diagnosis.md; `--check` only compares.
 
 Each excerpt has the thread that it is from, and a cause that was written down before the diagnosis read it. Half of the
-repositories are for working on the tables of failures; the other half is held out: `half` decides by the name alone.
-The folders `first`, `second` and `third` are collections of different days.
+repositories are for developing the failure patterns, the other half is held out; `half` decides by the name alone.
+The folders `first`, `second` and `third` were collected on different days.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicLog:
-    """An excerpt of a public thread. `causes`: each of them is right; empty for a clean log. `found`: the first."""
+    """An excerpt of a public thread. Each of `causes` is right; none for a clean log. `found` is the first finding."""
 
     collection: str
     place: str
@@ -53,7 +53,7 @@ class PublicLog:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """How many of some logs have a cause, and what the diagnosis made of them."""
+    """How many of some logs have a cause, and how many of them the diagnosis finds."""
 
     repositories: int
     failed: int
@@ -72,12 +72,12 @@ class Share:
 
 
 def half(repository: str) -> str:
-    """Return the half that a repository's logs belong to: the first byte of its name's hash, odd for held out."""
+    """Return the half of a repository, by the first byte of its name's hash: odd is held out."""
     return HALVES[1 - hashlib.sha256(repository.lower().encode()).digest()[0] % 2]
 
 
 def public_logs() -> list[PublicLog]:
-    """Every excerpt, as the diagnosis reads it today."""
+    """Return every excerpt with today's findings."""
     return [
         _read(path, item)
         for path in sorted(_CASES.glob("*/*.toml"))
@@ -86,7 +86,7 @@ def public_logs() -> list[PublicLog]:
 
 
 def mine(logs: Iterable[PublicLog], collection: str, name: str) -> list[PublicLog]:
-    """Return those of one collection in one half."""
+    """Return the logs of one collection in one half."""
     return [item for item in logs if item.collection == collection and half(item.repository) == name]
 
 
@@ -111,7 +111,7 @@ def share_of(logs: Iterable[PublicLog]) -> Share:
 
 
 def page() -> str:
-    """The whole page with the table of today's figures, the worst place first."""
+    """Return the whole page with the table of today's figures, the worst place first."""
     logs = public_logs()
     rows = [
         _row(f"all, {day} collection", name, share_of(mine(logs, day, name))) for day in COLLECTIONS for name in HALVES

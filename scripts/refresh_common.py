@@ -1,4 +1,4 @@
-"""Shared by the refresh scripts: catalog files with one entry per line, so that a refresh gives a readable diff."""
+"""Helpers of the refresh scripts: catalog files with one entry per line, so that a refresh gives a readable diff."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def layout(content: Mapping[str, Any], *, by_entry: tuple[str, ...]) -> str:
-    """JSON with a line for each top-level key, and for each entry of the tables (or lists) named in `by_entry`."""
+    """Return JSON with a line for each top-level key, and for each entry of the tables or lists named in `by_entry`."""
     lines = []
     for key, value in content.items():
         if key in by_entry:
@@ -42,10 +42,10 @@ def _json(value: object) -> str:
 
 
 def report(path: Path, old: str, new: str, *, write: bool) -> None:
-    """Says what a refresh changes, by lines, and writes it when asked to."""
+    """Print what a refresh changes, by lines, and write it with `--write`."""
     before, after = old.splitlines(), new.splitlines()
     known, found = set(before), set(after)
-    print(f"{path}: {len(found - known)} lines changed or new, {len(known - found)} gone")
+    print(f"{path}: {len(found - known)} lines changed or added, {len(known - found)} removed")
     for line in after:
         if line not in known:
             print(f"  + {line.strip()[:160]}")

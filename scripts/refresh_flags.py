@@ -1,10 +1,10 @@
-"""Turn a release's saved `text-generation-launcher --help` into the flags that changed since another release.
+"""Convert a release's saved `text-generation-launcher --help` into the flags that changed since another release.
 
     docker run --rm IMAGE --help > help.txt
     python scripts/refresh_flags.py help.txt --extends 3.3.7 --version 3.3.8 --released 2026-01-31 [--write]
 
-The help does not say whether a value is a number or a text: a flag known before keeps its kind, a new one gets the
-likeliest and is named so that a person looks at it.
+The help does not specify whether a value is a number or a text: a known flag keeps its kind, a new one gets the
+likeliest and is printed, to be checked by hand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _IMAGE: Final = "ghcr.io/huggingface/text-generation-inference"
 
 
 def flags_of(help_text: str, known: Mapping[str, Flag]) -> dict[str, Flag]:
-    """Every option of a clap help text, in its order."""
+    """Return every option of a clap help text, in its order."""
     return {
         name: _flag(name, takes_value, body, known.get(name))
         for name, takes_value, body in _options(help_text)
@@ -38,7 +38,7 @@ def flags_of(help_text: str, known: Mapping[str, Flag]) -> dict[str, Flag]:
 
 
 def _options(help_text: str) -> Iterator[tuple[str, bool, str]]:
-    """(name, whether it takes a value, the lines below it) of each option."""
+    """Yield (name, whether it takes a value, the lines below it) of each option."""
     name, takes_value, body = "", False, list[str]()
     for line in help_text.splitlines():
         match = _OPTION.match(line)
@@ -96,7 +96,7 @@ def _typed(default: str | None, kind: str, *, switch: bool) -> str | int | float
 
 
 def entry(flag: Flag) -> dict[str, Any]:
-    """A flag as a release file holds it: only what is not a default."""
+    """Return a flag as in a release file: only what differs from the defaults."""
     found = {"kind": flag.kind, "env": flag.env, "values": list(flag.values), "default": flag.default}
     if flag.switch:
         found["switch"] = True
@@ -104,7 +104,7 @@ def entry(flag: Flag) -> dict[str, Any]:
 
 
 def difference(old: Mapping[str, Flag], new: Mapping[str, Flag]) -> dict[str, Any]:
-    """What a release file says about flags when it extends the release with the `old` ones."""
+    """Return the flags of a release file that extends the release with the `old` ones."""
     changed = {name: entry(flag) for name, flag in new.items() if old.get(name) != flag}
     removed = [name for name in old if name not in new]
     return ({"flags_removed": removed} if removed else {}) | ({"flags": changed} if changed else {})

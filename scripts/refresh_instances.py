@@ -1,10 +1,10 @@
-"""Bring `profiles/aws/instance_types.json` up to date from EC2: DescribeInstanceTypes and the offerings of regions.
+"""Update `profiles/aws/instance_types.json` from EC2: DescribeInstanceTypes and the offerings of regions.
 
     python scripts/refresh_instances.py --region us-east-1 --region eu-west-1 [--write]
 
-What EC2 does not tell (interconnect, quota codes, capacity blocks, notes) is kept from the type's entry, or taken
-from another size of its family; a new family needs a look by a person and is named. Types no region knows any more
-become `retired`. Reads only; the calls need ec2:DescribeInstanceTypes and ec2:DescribeInstanceTypeOfferings.
+What EC2 does not report (interconnect, quota codes, capacity blocks, notes) is kept from the type's entry, or copied
+from another size of its family; a new family is printed, to be completed by hand. Types that no region offers anymore
+become `retired`. It only reads; the calls need ec2:DescribeInstanceTypes and ec2:DescribeInstanceTypeOfferings.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _ORDER: Final = (
 def entry(
     info: Mapping[str, Any], regions: Iterable[str], known: Mapping[str, Any], catalog: Catalog
 ) -> dict[str, Any]:
-    """A type's entry from one element of DescribeInstanceTypes and what was known of it before.
+    """Return a type's entry from one element of DescribeInstanceTypes and its previous entry.
 
     Raises:
-        InputError: `unknown_accelerator` when the chip is not in the catalog yet.
+        InputError: `unknown_accelerator` if the chip is not in the catalog yet.
     """
     chip = _chip(info, catalog)
     family = info["InstanceType"].partition(".")[0]
@@ -74,7 +74,7 @@ def _chip(info: Mapping[str, Any], catalog: Catalog) -> Accelerator:
 
 
 def _accelerator_part(info: Mapping[str, Any], chip: Accelerator) -> dict[str, Any]:
-    """Count, share and usable memory. Fractional cards report a count of 0: their logical count stands."""
+    """Return count, share and usable memory. EC2 reports 0 fractional GPUs, so the logical count is used."""
     device = _devices(info)
     partition = device.get("GpuPartitionSize", 1)
     reported = device.get("MemoryInfo", {}).get("SizeInMiB")
@@ -105,7 +105,7 @@ def _machine_part(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def network_gbps(performance: str) -> float | None:
-    """The peak in a text like `4x 100 Gigabit`: 400. EC2's own sum over cards is wrong for several types."""
+    """Return the peak in a text like `4x 100 Gigabit`: 400. EC2's own sum over cards is wrong for several types."""
     match = re.search(r"(?:(\d+)x )?([\d.]+) Gigabit", performance)
     return _plain(int(match[1] or 1) * float(match[2])) if match else None
 
@@ -115,14 +115,14 @@ def _plain(value: float | None) -> float | None:
 
 
 def describe(region: str, session: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- a boto3 session, or a fake
-    """Accelerated types of a region. EC2 has no filter for them."""
+    """Return the accelerated types of a region. EC2 has no filter for them."""
     client = session.client("ec2", region_name=region)
     for page in client.get_paginator("describe_instance_types").paginate():
         yield from (info for info in page["InstanceTypes"] if any(key in info for key in _ACCELERATED))
 
 
 def refreshed(known: Mapping[str, Any], regions: Iterable[str], session: Any, catalog: Catalog) -> dict[str, Any]:  # noqa: ANN401 -- as above
-    """All entries, old and new, in the order of their names."""
+    """Return all entries, old and new, sorted by name."""
     seen: dict[str, Mapping[str, Any]] = {}
     places: dict[str, list[str]] = {}
     for region in regions:
@@ -134,10 +134,10 @@ def refreshed(known: Mapping[str, Any], regions: Iterable[str], session: Any, ca
         try:
             entries[name] = entry(info, places[name], known, catalog)
         except InputError as problem:
-            print(f"{name} left out: {problem.message} {problem.hint}")
+            print(f"{name} is left out: {problem.message}; {problem.hint}")
             continue
         if "interconnect" not in entries[name]:
-            print(f"{name} is of a new family: add interconnect and quota codes by hand")
+            print(f"{name} is of a new family; add interconnect and quota codes by hand")
     return dict(sorted(entries.items()))
 
 

@@ -2,8 +2,8 @@
 
     python scripts/refresh_model.py org/name [--config config.json] [--parameters N] [--license L] [--gated] [--write]
 
-Without `--config` the file is fetched from the hub (a gated model needs HF_TOKEN). Without `--parameters` they are
-counted from the dimensions.
+Without `--config` the file is fetched from the hub (a gated model needs HF_TOKEN). Without `--parameters` their number
+is computed from the dimensions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE: Final = "models/shapes.json"
 
 
 def shape_of(config: Mapping[str, Any], hub_id: str, **known: object) -> dict[str, Any]:
-    """The entry of a model from its config and what else is known of it."""
+    """Return the entry of a model from its config and the options."""
     return shape_table(model_spec(config, hub_id, **{key: value for key, value in known.items() if value is not None}))
 
 

@@ -1,10 +1,10 @@
-"""Bring `profiles/aws/prices/<region>.json` up to date from AWS's price list and the spot price history.
+"""Update `profiles/aws/prices/<region>.json` from AWS's price list and the spot price history.
 
     python scripts/refresh_prices.py --region us-east-1 [--service sagemaker] [--write]
 
-Reads only; the calls need pricing:GetProducts and, without --service, ec2:DescribeSpotPriceHistory and
-ec2:DescribeInstanceTypeOfferings. With --service it writes `profiles/<service>/prices/<region>.json`: what the list
-has no price for is not offered.
+It only reads; the calls need pricing:GetProducts and, without --service, ec2:DescribeSpotPriceHistory and
+ec2:DescribeInstanceTypeOfferings. With --service it writes `profiles/<service>/prices/<region>.json`, without types
+that the list has no price for: they are not offered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PRICE_LIST_REGION: Final = "us-east-1"
 _SOURCES: Final = {"price-list": "AWS Price List API, GetProducts", "spot-history": "EC2 DescribeSpotPriceHistory"}
-# By service: the list's code, the attribute with the type, and the terms of what this tool uses.
+# By service: the list's code, the attribute with the type, and the terms that select the products used here.
 _PRODUCTS: Final = {
     "aws": (
         "AmazonEC2",
@@ -38,7 +38,7 @@ _PRODUCTS: Final = {
 
 
 def on_demand_usd(product: Mapping[str, Any]) -> Decimal | None:
-    """The hourly price in one product of the price list; None for capacity blocks and other products at no price."""
+    """Return the hourly price of a product in the price list; None for capacity blocks and others without a price."""
     for term in product.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():
             amount = Decimal(dimension["pricePerUnit"].get("USD", "0"))
@@ -48,7 +48,7 @@ def on_demand_usd(product: Mapping[str, Any]) -> Decimal | None:
 
 
 def spot_range(history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Decimal, Decimal]]:
-    """Lowest and highest current price over the zones of a region, by type."""
+    """Return the lowest and highest current price in the zones of a region, by type."""
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for item in history:
         key = (item["InstanceType"], item["AvailabilityZone"])
@@ -70,7 +70,7 @@ def row(
     spot: tuple[Decimal, Decimal] | None,
     date: str,
 ) -> dict[str, Any]:
-    """A type's row: fresh figures where there are any, the known ones where there are not."""
+    """Return a type's row: fresh figures, or else the known ones."""
     fresh: dict[str, Any] = {"offered": offered}
     if on_demand is not None:
         fresh["on_demand"] = {"usd_per_hour": f"{on_demand:f}", "source": "price-list", "date": date}
@@ -105,7 +105,7 @@ def price_list(
 
 
 def refreshed(content: Mapping[str, Any], region: str, names: list[str], session: Any) -> dict[str, Any]:  # noqa: ANN401 -- as above
-    """The price file of a region with today's figures."""
+    """Return the price file of a region with today's figures."""
     ec2 = session.client("ec2", region_name=region)
     offerings = ec2.get_paginator("describe_instance_type_offerings").paginate(LocationType="region")
     offered = {item["InstanceType"] for page in offerings for item in page["InstanceTypeOfferings"]} & set(names)
@@ -137,7 +137,7 @@ def refreshed(content: Mapping[str, Any], region: str, names: list[str], session
 
 
 def of_service(content: Mapping[str, Any], region: str, names: list[str], session: Any, service: str) -> dict[str, Any]:  # noqa: ANN401 -- as above
-    """The price file of a service's machines in a region, with today's figures."""
+    """Return the price file of a service's machines in a region, with today's figures."""
     listed = dict(price_list(region, names, session, service))
     source, date = "price-list", today()
     return {

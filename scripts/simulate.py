@@ -41,7 +41,7 @@ def failing(seeds: range) -> list[tuple[int, str]]:
         try:
             found: list[tuple[str, str]] = run(make(seed)).broken
         except Exception as error:
-            error.add_note(f"history {seed}: the simulator itself has failed")
+            error.add_note(f"history {seed}: the simulator itself failed")
             raise
         return found
 
@@ -50,7 +50,7 @@ def failing(seeds: range) -> list[tuple[int, str]]:
 
 
 def histories(first: int, count: int, workers: int) -> int:
-    """Run them; return 1 where one fails."""
+    """Run them; return 1 if one fails."""
     began, failed = time.monotonic(), list[tuple[int, str]]()
     chunks = [range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)]
     with ProcessPoolExecutor(workers) as pool:
@@ -65,7 +65,7 @@ def histories(first: int, count: int, workers: int) -> int:
 
 
 def print_shrunk(seed: int, broken: str) -> None:
-    """Print the history that remains of a failing one: a file for tests/cases/simulation."""
+    """Print the shrunk history of a failing one: a file for tests/cases/simulation."""
     from simulation.history import as_json, make  # noqa: PLC0415 -- startup time
     from simulation.shrink import shrink  # noqa: PLC0415 -- startup time
 
@@ -73,7 +73,7 @@ def print_shrunk(seed: int, broken: str) -> None:
 
 
 def show(what: str) -> int:
-    """Run one history; return 1 where it fails."""
+    """Run one history; return 1 if it fails."""
     from simulation.history import as_json, from_json, make  # noqa: PLC0415 -- startup time
     from simulation.run import run  # noqa: PLC0415 -- startup time
 
@@ -97,7 +97,7 @@ def search(count: int, number: int) -> str | None:
 
 
 def kill(points: int, operations: str, number: int) -> str | None:
-    """Run a sample of the kill matrix on a copy with one planted bug; return what failed, None where nothing did."""
+    """Run a sample of the kill matrix on a copy with one planted bug; return what failed, or None."""
     from simulation.planted import bugs, planted_source  # noqa: PLC0415 -- startup time
 
     bug = bugs()[number]
@@ -116,7 +116,7 @@ def kill(points: int, operations: str, number: int) -> str | None:
 
 
 def planted(find: Callable[[int], str | None], workers: int, only: list[int]) -> int:
-    """Print which bugs are found; return 1 where one is not."""
+    """Print which bugs are found; return 1 if one is not."""
     from simulation.planted import bugs  # noqa: PLC0415 -- startup time
 
     rows = bugs()
@@ -133,7 +133,7 @@ def planted(find: Callable[[int], str | None], workers: int, only: list[int]) ->
 
 
 def main() -> int:
-    """Run what the command line names."""
+    """Run the subcommand of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     commands = parser.add_subparsers(dest="command", required=True)

@@ -1,8 +1,9 @@
-"""Fits the speed model's constants, regularized toward their documented priors, and refits with rows held out.
+"""Fit the speed model's constants, regularized toward their documented priors, and refit with rows held out.
 
-Minimised is the sum over rows of a rounded absolute log error, plus the squared distance of every constant's logarithm
-from its guess in units of its spread. Steps are Gauss-Newton. With rows left out the model is taken as linear around
-the full fit: refitting in earnest gives the same figures to a few tenths of a percent and takes a hundred times longer.
+The objective is the sum over rows of a pseudo-Huber loss of the log error, plus the squared distance of each constant's
+logarithm from its prior in units of its spread. Steps are Gauss-Newton. With rows held out the model is linearized
+around the full fit: a complete refit gives the same figures within a few tenths of a percent and takes a hundred times
+as long.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Problem:
     spread: Vector
 
     def at(self, logs: Sequence[float]) -> Constants:
-        """The constants with these values."""
+        """Return the constants with these values."""
         moved = {key: math.exp(log) for key, log in zip(self.keys, logs, strict=True)}
         return self.constants.with_values({**self.constants.values, **moved})
 
@@ -62,7 +63,7 @@ class Fit:
 
 
 def problem(rows: Sequence[Measured], constants: Constants) -> Problem:
-    """Everything that has a spread is fitted, from the guess on."""
+    """Return the problem: every constant that has a spread is fitted, starting from its guess."""
     entries = constants.document["constants"]
     keys = tuple(key for key, entry in entries.items() if "spread" in entry)
     guesses = constants.with_values({key: float(entry["guess"]) for key, entry in entries.items()})
@@ -96,13 +97,13 @@ def fit(of: Problem, *, rounds: int = 16) -> Fit:
 
 
 def distance(of: Problem, logs: Vector) -> float:
-    """How far the next step would move any constant, as a share of its value: nothing at the optimum."""
+    """Return the largest relative change of a constant in the next step: zero at the optimum."""
     residuals = of.residuals(logs)
     return max(map(abs, _newton_step(of, logs, residuals, _slopes(of, logs, residuals), of.weights)))
 
 
 def refit_without(of: Problem, full: Fit, left_out: Callable[[Measured], bool], *, rounds: int = 8) -> Vector:
-    """Logarithms fitted to the other rows alone."""
+    """Return the logarithms fitted to the other rows only."""
     kept = [index for index, item in enumerate(of.rows) if not left_out(item)]
     slopes = [[column[index] for index in kept] for column in full.slopes]
     start, weights = [full.residuals[index] for index in kept], [of.weights[index] for index in kept]
@@ -152,7 +153,7 @@ def _newton_step(of: Problem, logs: Vector, residuals: Vector, slopes: list[Vect
 
 
 def solved(matrix: list[Vector], wanted: Vector) -> Vector:
-    """X of A x = b for a positive definite A, by elimination."""
+    """Return the solution x of A x = b for a positive definite A, by elimination."""
     rows = [[*row, value] for row, value in zip(matrix, wanted, strict=True)]
     size = len(rows)
     for pivot in range(size):

@@ -1,4 +1,4 @@
-"""Parses the measured rows of `profiles/performance/` and scores predictions of them."""
+"""Parse the measured rows of `profiles/performance/` and score predictions of them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SOURCES: Final = "sources.csv"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """One measured figure. `family` is who measured; `log_value` its natural logarithm.
+    """One measured figure. `family` is its source; `log_value` its natural logarithm.
 
-    The figures of one source on one card are a cell: whoever rents a cluster meets a new cell.
+    The figures of one source on one GPU are a cell: a user's own machine is always a new cell.
     """
 
     row: Mapping[str, str]
@@ -40,7 +40,7 @@ class Measured:
 
     @property
     def core(self) -> bool:
-        """A clean figure of a current engine: quality A (engine level) or B (a client's overhead, an assumed field)."""
+        """Whether it is a clean figure of a current engine: quality A (engine) or B (client overhead or assumption)."""
         return self.row["era"] == "current" and self.row["quality"] in {"A", "B"}
 
     @property
@@ -48,7 +48,7 @@ class Measured:
         return self.row["gpu"]
 
     def slowness(self, predicted_log: float) -> float:
-        """Logarithm of measured over predicted time, whether the figure is a time or a rate."""
+        """Return the logarithm of measured over predicted time, whether the figure is a time or a rate."""
         off = self.log_value - predicted_log
         return off if self.row["metric"] in TIMES else -off
 
@@ -62,12 +62,12 @@ def folder() -> Path:
 
 
 def current() -> Constants:
-    """The constants that the project carries."""
+    """Return the committed constants."""
     return open_catalog().predictions.speed
 
 
 def read(path: Path | None = None) -> list[Measured]:
-    """The rows the project carries, or those of another file with the same columns."""
+    """Return the committed rows, or those of another file with the same columns."""
     catalog = open_catalog()
     with (folder() / SOURCES).open(encoding="utf-8", newline="") as file:
         families = {item["source"]: item["family"] for item in csv.DictReader(file)}
@@ -85,12 +85,12 @@ def read(path: Path | None = None) -> list[Measured]:
 
 
 def log_predictions(rows: Iterable[Measured], constants: Constants) -> list[float]:
-    """Natural logarithms of the medians under `constants`."""
+    """Return the natural logarithms of the medians under `constants`."""
     return [math.log(predict_speed.median(_case(item, constants), constants)) for item in rows]
 
 
 def unsure_shares(rows: Iterable[Measured], constants: Constants) -> list[float]:
-    """Shares of the rows' times that are hard to predict, under `constants`."""
+    """Return the shares of the rows' times that are hard to predict, under `constants`."""
     return [predict_speed.unsure(_case(item, constants), constants) for item in rows]
 
 

@@ -1,8 +1,8 @@
 """Regenerate the expected results of the file cases: `update_cases.py [--check] [NAME ...]`.
 
 A case is a folder with a `case.toml` somewhere under `tests/cases/KIND/`; `outputs(folder)` of
-`tests/builders/case_KIND.py` says what should lie beside it. Read the diff before committing it: it is the change.
-With `--check` nothing is written, and the exit code is 1 if something would be.
+`tests/builders/case_KIND.py` returns the other files of the folder. Review the diff before committing it.
+With `--check` nothing is written, and the exit code is 1 if a file is out of date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def cases(tests: Path, names: Sequence[str]) -> Iterator[tuple[Path, Mapping[str, str]]]:
-    """Each case folder with the files that should lie in it. Kinds without a walker are left alone."""
+    """Yield each case folder with its expected files. Kinds without such a module are skipped."""
     for kind in sorted(path.name for path in (tests / "cases").iterdir() if path.is_dir()):
         if not (tests / "builders" / f"case_{kind}.py").exists():
             continue
@@ -49,7 +49,7 @@ def cases(tests: Path, names: Sequence[str]) -> Iterator[tuple[Path, Mapping[str
 
 
 def stale_files(folder: Path, wanted: Mapping[str, str], *, write: bool) -> Iterator[Path]:
-    """Files that differ from what is wanted, are missing, or are there for nothing."""
+    """Return the files that differ, are missing, or are not expected."""
     present = {path.name for path in folder.iterdir() if path.is_file()} - {INPUT}
     for name in sorted(present | set(wanted)):
         path = folder / name

@@ -65,7 +65,7 @@ def document() -> str:
 
 
 def help_texts(item: click.Command, ctx: click.Context) -> Iterator[tuple[list[str], str]]:
-    """Each command's words and its help, groups before what is in them."""
+    """Yield each command's words and its help, groups before their commands."""
     ctx.terminal_width = _WIDTH
     yield ctx.command_path.split(), item.get_help(ctx)
     if not isinstance(item, click.Group):

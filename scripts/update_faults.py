@@ -25,7 +25,7 @@ _HEAD: Final = (
 
 
 def page() -> str:
-    """The whole page with the table of today's cases."""
+    """Return the whole page with the table of today's cases."""
     rows = [_row(tomllib.loads(path.read_text(encoding="utf-8"))) for path in sorted(_CASES.glob("*.toml"))]
     return with_lines(TARGET.read_text(encoding="utf-8"), (*_HEAD, *rows), begin=_BEGIN, end=_END)
 

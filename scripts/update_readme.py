@@ -1,12 +1,12 @@
-"""Puts real output into README.md and docs/tour.md: runs each `$ tgi-deploy …` of their code blocks.
+"""Put real output into README.md and docs/tour.md: run each `$ tgi-deploy …` of their code blocks.
 
-What follows the command is replaced; an output that ends in `…` stays cut.
+What follows the command is replaced; an output that ends in `…` stays truncated.
 
     python scripts/update_readme.py [--check]
 
-Draws the pictures of docs/choosing.md and records docs/recording.svg, too. Runs in a sandbox and a state folder of its
-own. `--check` changes nothing and exits 1 when the commands that only read (`plan`) print or draw something else than
-is shown.
+It also draws the pictures of docs/choosing.md and records docs/recording.svg. It uses a temporary sandbox and state
+folder. `--check` changes nothing and exits with 1 if the commands that only read (`plan`) print or draw something
+else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TERMINAL: Final = 100
 
 
 def run(command: str, environ: dict[str, str]) -> str:
-    """What a person sees of the command: both streams, in the order a terminal would show them."""
+    """Return what a terminal shows of the command: both streams, in order."""
     words = [sys.executable, "-m", "tgi_deploy", *shlex.split(command)[1:]]
     done = subprocess.run(  # noqa: S603 -- the README's own commands
         words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300
@@ -50,7 +50,7 @@ def run(command: str, environ: dict[str, str]) -> str:
 
 
 def renewed(block: str, environ: dict[str, str], *, all_commands: bool) -> str:
-    """The block with fresh output below each of its commands."""
+    """Return the block with fresh output below each of its commands."""
     parts = re.split(r"(?m)^\$ (tgi-deploy .*)$", block)[1:]
     lines = []
     for command, old in zip(parts[::2], parts[1::2], strict=True):
@@ -75,7 +75,7 @@ def record(environ: dict[str, str]) -> None:
 
 
 def draw(folder: Path, environ: dict[str, str]) -> None:
-    """Draw what each model of the pictures costs and yields; the files are named after the models."""
+    """Draw cost and speed of each model that has a picture; the files are named after the models."""
     for picture in PICTURES.glob("*.svg"):
         run(f"tgi-deploy plan {picture.stem} --report {folder / picture.name}", environ)
 

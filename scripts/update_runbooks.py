@@ -1,6 +1,6 @@
-"""Write docs/runbooks/, one page a diagnosis code, from profiles/diagnosis. With `--check`: exit 1 when out of date.
+"""Write docs/runbooks/, one page per diagnosis code, from profiles/diagnosis. With `--check`: exit 1 if out of date.
 
-The example of a page is the evidence that the diagnosis finds in the first case of that code.
+The example on a page is the evidence that the diagnosis finds in the first case of that code.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.patterns import Page
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "runbooks"
-_NOTE: Final = "Written by `scripts/update_runbooks.py` from `profiles/diagnosis/`; a test holds it to that."
+_NOTE: Final = (
+    "Written by `scripts/update_runbooks.py` from `profiles/diagnosis/`; a test fails when it is out of date."
+)
 
 
 def pages() -> dict[str, str]:
-    """Every file of the folder: its name and its text."""
+    """Return every file of the folder: its name and its text."""
     grammar = grammar_from(read_phases("tgi"))
     examples = _examples(grammar)
     files = {f"{code}.md": _page(page, grammar, examples.get(code, "")) for code, page in grammar.pages.items()}
@@ -36,7 +38,7 @@ def pages() -> dict[str, str]:
 
 
 def _examples(grammar: LogGrammar) -> dict[str, str]:
-    """By code, a line that shows it."""
+    """Return an example line by code."""
     found: dict[str, str] = {}
     for case in accuracy.cases():
         if case.codes and case.codes[0] not in found:
@@ -50,10 +52,10 @@ def _index(every: Mapping[str, Page]) -> str:
     head = [
         "# Runbooks",
         "",
-        "One page for each code that `tgi-deploy diagnose` can name. `tgi-deploy explain CODE` prints it in short.",
+        "One page for each code that `tgi-deploy diagnose` can name. `tgi-deploy explain CODE` prints a short form.",
         _NOTE,
         "",
-        "| code | phase | what it is |",
+        "| code | phase | problem |",
         "|---|---|---|",
     ]
     return "\n".join([*head, *rows]) + "\n"
@@ -64,10 +66,10 @@ def _page(page: Page, grammar: LogGrammar, example: str) -> str:
         f"# {page.code}: {page.title}",
         f"Phase: {page.phase}. Engine versions: {page.versions}. Sources: {', '.join(page.sources)}.",
         _symptom(example),
-        f"## Cause\n\n{page.cause}{_twins(page.code, grammar)}",
+        f"## Cause\n\n{page.cause}{_other_causes(page.code, grammar)}",
         f"## Check\n\n{_commands(page.check)}",
         f"## Remedy\n\n{_plain(page.remedy.text)}\n\n{_commands(page.remedy.general)}",
-        f"## What it costs meanwhile\n\n{page.costs}",
+        f"## What it costs\n\n{page.costs}",
         f"## How to prevent it\n\n{page.prevent}",
     ]
     return "\n\n".join(parts) + "\n"
@@ -77,12 +79,12 @@ def _symptom(example: str) -> str:
     return f"## Symptom\n\nA line like this:\n\n```\n{example}\n```"
 
 
-def _twins(code: str, grammar: LogGrammar) -> str:
+def _other_causes(code: str, grammar: LogGrammar) -> str:
     reported = [
-        f"\n\nCan be [{twin.code}]({twin.code}.md) as well: {twin.apart}."
+        f"\n\nThe same line can mean [{other.code}]({other.code}.md): {other.distinguish_by}."
         for pattern in grammar.patterns
         if pattern.code == code
-        for twin in pattern.twins
+        for other in pattern.other_causes
     ]
     return "".join(dict.fromkeys(reported))
 
@@ -97,13 +99,13 @@ def _plain(text: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a page is out of date")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a page is out of date")
     options = parser.parse_args(argv)
     wanted = pages()
     there = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.md")}
     if options.check:
         stale = sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
-        print("\n".join(f"out of date: {name}" for name in stale) or "runbooks are current")
+        print("\n".join(f"out of date: {name}" for name in stale) or "runbooks are up to date")
         return 1 if stale else 0
     TARGET.mkdir(parents=True, exist_ok=True)
     for name in there.keys() - wanted.keys():

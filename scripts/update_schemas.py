@@ -1,4 +1,4 @@
-"""Write docs/schemas.json, the JSON Schemas of `data`, from values/published.py. `--check`: exit 1 when out of date.
+"""Write docs/schemas.json, the JSON Schemas of `data`, from values/published.py. `--check`: exit 1 if out of date.
 
 A schema of one command is `{"$ref": "schemas.json#/commands/status"}`.
 """
@@ -39,7 +39,7 @@ def _as_printed(schema: Any) -> Any:  # noqa: ANN401 -- any part of a schema
         return {"type": "number"}
     if isinstance(schema, dict):
         return {key: _as_printed(item) for key, item in schema.items()}
-    if isinstance(schema, str):  # a docstring, whose indentation Python 3.13 takes away and 3.11 keeps
+    if isinstance(schema, str):  # a docstring, whose indentation Python 3.13 removes and 3.11 keeps
         return inspect.cleandoc(schema)
     return [_as_printed(item) for item in schema] if isinstance(schema, list) else schema
 

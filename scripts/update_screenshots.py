@@ -1,7 +1,7 @@
 """Regenerate the screenshots docs/report-light.png and docs/report-phone-dark.png from today's plan.
 
-Run it as `python scripts/update_screenshots.py`; it needs Chromium. Pixels differ from machine to machine with its
-fonts, so no test compares them.
+Run it as `python scripts/update_screenshots.py`; it needs Chromium. Pixels depend on a machine's fonts, so no test
+compares them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Count the functions that the value of `--budget` passes through, and the modules that a line of the log does.
+"""Count the functions that the value of `--budget` passes through, and the modules that a log line passes through.
 
-Runs one `up` in a private sandbox and watches every call of this program.
+It runs one `up` in a private sandbox and traces every call within this program.
 
-From the option to RunInstances: a function is on the way if an argument of it holds the value, alone or inside
-something, and it leads to a function that uses the value or to the call of the cloud. A function uses the value if its
-code names it; all others on the way only pass it on. A lambda or comprehension counts as part of the function that it
-is written in. A record remembers the value for later runs: whoever holds a `Deployment` is not on the way for that.
+From the option to RunInstances: a function is on the way if one of its arguments contains the value, directly or
+nested, and it leads to a function that uses the value or to the cloud's API. A function uses the value if its code
+names it; all others on the way only pass it on. A lambda or comprehension counts as part of the enclosing function. A
+record stores the value for later runs: a `Deployment` argument does not count.
 
-From the cloud's reply to the verdict of the wait: a module is on the way of the line if a function of it is given a
-text with it.
+From the cloud's reply to the result of the wait: a module is on the way of the line if one of its functions gets a text
+that contains it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
-# Any other number of these digits would be a strange chance.
+# Digits that are unlikely to occur elsewhere.
 VALUE: Final = "5.4321987"
 NAMES: Final = frozenset({"budget", "budget_usd_per_hour", "--budget"})
 CALL: Final = "RunInstances"
 LINE: Final = "check and download process"
-# Where every call of the cloud leaves.
+# Every call of the cloud's API passes through it.
 SENDING: Final = inspect.unwrap(vars(BaseClient)["_make_api_call"]).__code__
 PACKAGE: Final = f"{Path(tgi_deploy.__file__).parent}/"
 _DEEPEST: Final = 6
@@ -46,7 +46,7 @@ _LARGEST: Final = 60
 
 
 class Watch:
-    """Follows the value through one run. `on_the_way` has each function's code in order of its first use."""
+    """Traces the value through one run. `on_the_way` has each function's code, ordered by its first use."""
 
     def __init__(self) -> None:
         self.on_the_way: dict[CodeType, None] = {}
@@ -74,7 +74,7 @@ class Watch:
         self.on_the_way.update(dict.fromkeys(reversed(found)))
 
     def _holds(self, frame: FrameType) -> bool:
-        """Whether what the function was given holds the value; after a few looks the answer is taken for granted."""
+        """Whether an argument of the function contains the value; after a few calls the last answer is reused."""
         code = frame.f_code
         if self._looks.get(code, 0) >= _LOOKS or self._holding.get(code):
             return self._holding[code]
@@ -87,7 +87,7 @@ class Watch:
 
 
 def uses(code: CodeType) -> bool:
-    """Whether the function's own code names the value, as an attribute or as a word."""
+    """Whether the function's own code names the value, as an attribute or as a string."""
     return not NAMES.isdisjoint(code.co_names) or any(item in NAMES for item in code.co_consts if isinstance(item, str))
 
 
@@ -98,7 +98,7 @@ def holds(item: object, depth: int = 0) -> bool:
 
 
 def parts(item: Any) -> Iterator[object]:  # noqa: ANN401 -- whatever a function is given
-    """Return what is in a container or an object of this program; nothing is called that it defines."""
+    """Return the contents of a container or of an object of this program, without calling any of its code."""
     kind = type(item)
     if kind is dict:
         yield from list(item.values())[:_LARGEST]
@@ -110,7 +110,7 @@ def parts(item: Any) -> Iterator[object]:  # noqa: ANN401 -- whatever a function
 
 
 def line_watch(modules: dict[str, None]) -> Callable[[FrameType, str, object], None]:
-    """Return what notes in `modules` who is given a text with the line; the sandbox, who writes it, apart."""
+    """Return a tracer that adds to `modules` each module that gets a text with the line, except the sandbox."""
 
     def look(frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
@@ -146,7 +146,7 @@ def main() -> None:
 
 
 def watched() -> tuple[Watch, tuple[str, ...]]:
-    """Run an `up` until its engine answers, in this process, and watch both ways."""
+    """Run an `up` until its engine answers, in this process, and trace both ways."""
     watch, modules = Watch(), dict[str, None]()
     look = line_watch(modules)
 

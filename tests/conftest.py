@@ -163,7 +163,7 @@ def catalog() -> Catalog:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Where no paths are named, run `core` unless groups are named, on every processor, with files in memory.
+    """Without paths, run `core` unless groups are named, on every processor, with files in memory.
 
     Other groups wait for processes of theirs: two workers more than there are processors keep all of them busy.
     xdist's workers parse the same command line, and come here too: none of them may start workers of its own.

@@ -1,4 +1,4 @@
-"""Machines that boot for real: systemd, cloud-init and a Docker Engine each, in a container of the tests' engine.
+"""Machines that boot real software: systemd, cloud-init and a Docker Engine, each in a container of the tests' engine.
 
 `boot(engine, user_data)` gives a Machine; it is removed when the block ends. If the block fails, the end of the console
 and of the journal is printed. With TGI_DEPLOY_TEST_KEEP=1 the machine is kept for inspection with `docker exec`.
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from builders.docker_engine import DockerEngine
 
-# Generous: a boot takes 10 s, on a busy machine several times that.
+# A boot takes 10 s, on a busy machine several times that.
 PATIENCE_S = 240.0
 L40S = {"name": "L40S", "count": 1, "memory_mib": 46068, "compute_capability": "8.9"}
 METADATA = {"meta-data/instance-id": "i-0123456789abcdef0", "meta-data/placement/region": "us-east-1"}
 _KEEP = bool(os.environ.get("TGI_DEPLOY_TEST_KEEP"))
 # The engine gives a machine what systemd and a nested engine ask for; `--privileged` would be more than that. A machine
-# that may boot may switch itself off without systemd; that ends its own processes and nobody else's.
+# that may boot may switch itself off without systemd; that ends only its own processes.
 _RIGHTS = (
     *("--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--cap-add", "SYS_BOOT"),
     *("--security-opt", "seccomp=unconfined"),
@@ -167,7 +167,7 @@ def _furnish(folder: Path, user_data: str, fakes: dict[str, str]) -> None:
 
 
 def _copy_store(store: Path, copy: Path) -> None:
-    """The engine changes its data bases in place, but no file of a layer: those are linked, which takes no time."""
+    """Copy the store of images. The engine changes its databases in place, but no files of layers: those are linked."""
     copy.mkdir()
     for part in store.iterdir():
         how = ["-al"] if part.name in {"overlay2", "vfs"} else ["-a"]

@@ -1,4 +1,4 @@
-"""The kinds of plan that are really booted; adding one takes one line in KINDS."""
+"""The kinds of plan whose machines are booted in tests; adding one takes one line in KINDS."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECRETS = {"hub_token_parameter": "/team/hub-token", "api_key_parameter": "/tea
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """Option texts, what the deployment adds to its plan, and whether the machine has and mounts instance storage."""
+    """Option texts, the deployment's changes of its plan, and whether the machine has and mounts instance storage."""
 
     texts: dict[str, Any] = field(default_factory=dict)
     deployment: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ KINDS = {
     "instance-store-missing": Kind(has_nvme=True),
     "secrets": Kind(texts={"model": "llama3-8b"}, deployment=_SECRETS),
     "half-of-the-gpus": Kind(texts={"instance": "g6e.12xlarge", "num_shard": "2"}),
-    # Without the digest, which an image that is built for the tests does not have.
+    # Images that are built for the tests have no digest.
     "tls": Kind(deployment={"tls_image": tls_image().partition("@")[0]}),
     "certificate": Kind(
         deployment={

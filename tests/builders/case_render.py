@@ -1,8 +1,8 @@
 """Render cases: `case.toml` describes a deployable, and the other files are its rendered artifacts.
 
 Tables of a case: `deployable`, `profile` (and its model), `offer`, `instance_type`, `engine`, `storage`; what is left
-out is as `plans.py` has it. `build_for` is the card whose access to the host the container has. `errors.txt` holds one
-line for each kind of artifact that is rejected.
+out has the default of `plans.py`. `build_for` is the GPU whose access to the host the container has. `errors.txt` has
+one line for each kind of artifact that is rejected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Artifact, Deployable
 
 
-# The form of machines that a service runs, which are of no use to the others.
+# The artifacts for machines of a managed service, which other cases don't have.
 HOSTED = "sagemaker"
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{1000,}={0,2}")
 

@@ -1,4 +1,4 @@
-"""Certificates as a public authority signs them, with an authority of the tests' own."""
+"""Certificates like those of a public authority, signed by a test authority."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Clocked:
             self._files["METRICS"].write_text(text)
 
     def requests(self, count: int) -> None:
-        """Serve a metrics page as long as the engine's own."""
+        """Serve a metrics page of the same length as the engine's."""
         help_lines = "".join(f"# HELP metric_{number:02} {'x' * 8000}\n" for number in range(10))
         self.metrics(f"{help_lines}tgi_request_count {count}\ntgi_request_success {count}\n")
 
@@ -165,7 +165,7 @@ class Mounts:
 
 
 def mounts() -> Iterator[Mounts | None]:
-    """The body of a fixture: None if this computer does not allow such namespaces."""
+    """Yield a namespace, for fixtures; None if this computer does not allow one."""
     unshare, nsenter = shutil.which("unshare"), shutil.which("nsenter")
     apart = [unshare or "", "--user", "--map-root-user", "--mount"]
     if not (unshare and nsenter) or subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:

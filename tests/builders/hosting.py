@@ -59,7 +59,7 @@ class Hosted:
         return self.api.create_endpoint(EndpointName=name, EndpointConfigName=config, Tags=TAGS)["EndpointArn"]
 
     def serve(self, count: int = 1, **changes: Any) -> dict[str, Any]:
-        """Return an endpoint `chat` with a model and a configuration `first`, when it is in service or has failed."""
+        """Return an endpoint `chat` with a model and a configuration `first`, once it is in service or has failed."""
         self.config("first", self.model("first"), count, **changes)
         self.create()
         return self.settled()
@@ -71,7 +71,7 @@ class Hosted:
         return self.described(name)["ProductionVariants"][0]
 
     def settled(self, name: str = "chat", *, seen: set[str] | None = None) -> dict[str, Any]:
-        """Wait until nothing changes any more. `seen` collects the states on the way."""
+        """Wait until the endpoint stops changing. `seen` collects the states until then."""
 
         def look() -> dict[str, Any] | None:
             found = self.described(name)

@@ -34,7 +34,7 @@ def _applies(statement: Mapping[str, Any], action: str, resource: str, context: 
 
 
 def _holds(operator: str, wanted: Iterable[str], given: str | None) -> bool:
-    """One key of a condition. A key that the request lacks fails every operator but `Null` and the negated ones."""
+    """Evaluate one key of a condition. A missing key fails all operators except `Null` and the negated ones."""
     if operator == "Null":
         return [str(given is None).lower()] == list(wanted)
     negated = operator in {"StringNotEquals", "StringNotLike", "ArnNotEquals", "ArnNotLike"}
@@ -50,7 +50,7 @@ def _holds(operator: str, wanted: Iterable[str], given: str | None) -> bool:
 
 
 def _fits_arn(pattern: str, arn: str) -> bool:
-    """Segment by segment: a wildcard in front of a colon reaches no further than that colon."""
+    """Match segment by segment: a wildcard before a colon matches only up to that colon."""
     if pattern == "*":
         return True
     patterns, parts = pattern.split(":", _SEGMENTS - 1), arn.split(":", _SEGMENTS - 1)

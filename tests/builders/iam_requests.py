@@ -134,7 +134,10 @@ class Requests:
             yield from _and_tags(action, arn, keys, tagged="Tags" in params)
 
     def _of_session(self, action: str, call: Mapping[str, Any]) -> Iterator[Request]:
-        """The machine, by its tags, and the document: Systems Manager user guide, "Sample IAM policies"."""
+        """Return requests for the machine, by its tags, and the document.
+
+        Systems Manager user guide, "Sample IAM policies".
+        """
         params = call["params"]
         machine = params.get("Target") or params["InstanceIds"][0]
         keys = {f"aws:ResourceTag/{_OUR_TAG}": "any"}

@@ -1,4 +1,4 @@
-"""A metrics API for autoscalers, aggregated into a control plane: what an adapter serves, read from the pods' own page.
+"""A metrics API for autoscalers, aggregated into a control plane; like an adapter, it reads the pods' metrics pages.
 
 https://github.com/kubernetes/design-proposals-archive/tree/main/instrumentation (custom and external metrics API)
 """

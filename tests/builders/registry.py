@@ -67,7 +67,7 @@ def saved_image(archive: Path, folder: Path) -> Image:
 
 
 def noise_image(folder: Path, sizes_bytes: tuple[int, ...] = (2_000_000, 5_000_000)) -> Image:
-    """One layer of noise of each size: no other test has pulled it."""
+    """Return an image with a random layer of each size, which no other test has pulled."""
     layers = [_noise(folder / f"layer-{at}.tar", size) for at, size in enumerate(sizes_bytes)]
     config = {
         "architecture": "amd64",
@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_arguments: object) -> None:
-        """What was asked is in `asked`."""
+        """Print nothing: the requests are in `asked`."""
 
 
 @contextmanager

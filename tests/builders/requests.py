@@ -24,7 +24,7 @@ _SUPPLIES: dict[tuple[object, ...], Supply] = {}
 
 @cache
 def shared_catalog(service: str = "") -> Catalog:
-    """Its files are read once."""
+    """Return the packaged catalog, whose files are read once."""
     return open_catalog(service=service)
 
 

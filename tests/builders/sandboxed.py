@@ -73,7 +73,7 @@ class Program(Sandboxed):
         return Ran(code, captured.out, captured.err)
 
     def here(self, *words: str) -> Ran:
-        """With --sandbox and --json."""
+        """Run with --sandbox and --json."""
         return self.run(*words, "--sandbox", "--json")
 
     def instances(self) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 def eventually(
     look: Callable[[], _T], what: str | Callable[[], str] = "it", *, within_s: float = 120.0, pause_s: float = 0.05
 ) -> _T:
-    """Poll `look` until it returns a true value, and return that. After `within_s`, fail and say `what` is missing."""
+    """Poll `look` until it returns a true value, and return that. After `within_s`, fail and name `what` is missing."""
     deadline = time.monotonic() + within_s
     while not (found := look()):
         if time.monotonic() > deadline:

@@ -86,7 +86,7 @@ class Account:
         yield from (("role", one["RoleName"]) for one in self._all("iam", "list_roles", "Roles"))
         profiles = self._all("iam", "list_instance_profiles", "InstanceProfiles")
         yield from (("instance-profile", one["InstanceProfileName"]) for one in profiles)
-        # Of the String ones there are thousands, all of them AWS's own.
+        # The thousands of String parameters are all AWS's own.
         secret = [{"Key": "Type", "Values": ["SecureString"]}]
         parameters = self._all("ssm", "describe_parameters", "Parameters", ParameterFilters=secret)
         yield from (("parameter", one["Name"]) for one in parameters)

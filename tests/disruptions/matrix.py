@@ -16,7 +16,7 @@ OTHER = {"small": "large", "large": "small"}
 KEY = "DISRUPTIONS_API_KEY"
 SIGNALS = ("KILL", "INT", "TERM")
 MOMENTS = ("before", "lost", "after")
-# Among the calls of a run: a file of the program has changed.
+# Among the calls of a run, a change of one of the program's files.
 WRITE = "write"
 AT_MOMENT = {"before": {}, "lost": {"after": True}, "after": {"replied": True}}
 
@@ -35,18 +35,17 @@ DOWN = ("down", NAME, "--yes")
 ROLLBACK = ("rollback", NAME, "--yes")
 EXTEND = ("extend", NAME, "--ttl", "72h", "--idle-timeout", "24h")
 STOP, START, RESTART = ("stop", NAME, "--yes"), ("start", NAME, "--yes"), ("restart", NAME, "--yes")
-# Commands that depend on what serves as they begin.
+# Commands that depend on what serves when they start.
 UPDATE, RECREATE, KEEP = "update", "recreate", "keep"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """A command that is struck, what leads to it, and the commands that finish it, each by a name.
+    """A command that is interrupted, and by name, the commands that finish it.
 
-    `before` leads to where it begins. `waits`: machines boot, and one of the specs serves; otherwise nothing is there.
-    `most`: how many machines may be launched from its beginning to the end of what finishes it; `at_once`: how
-    many may live at a time. `settles`: stopped, it removes what it has made, in haste at
-    SIGTERM; all else takes that signal for SIGINT.
+    `before` runs first. `waits`: machines boot, and one of the specs serves; otherwise nothing exists. `most`: how many
+    machines may be launched from its start until it is finished; `at_once`: how many may exist at a time. `settles`: if
+    interrupted, it removes what it has created, faster after SIGTERM; other commands treat that signal like SIGINT.
     """
 
     words: tuple[str, ...] | str
@@ -105,7 +104,7 @@ class Point:
 
 
 def numbered(actions):
-    """Each call with its ordinal among those of its action."""
+    """Yield each call with its ordinal among those of its action."""
     seen = Counter()
     for action in actions:
         yield action, seen[action]
@@ -113,10 +112,10 @@ def numbered(actions):
 
 
 def points(recorded, signals=SIGNALS):
-    """The places of a run with every signal, finished in the first way.
+    """Return the points of each operation with every signal.
 
-    What changes something is struck at every moment and finished in every way. A look has one moment: nothing is lost
-    with its reply.
+    A changing call is interrupted at every moment, and finished in every way; a read only at one moment, because
+    nothing is lost with its reply, and finished in the first way.
     """
     return tuple(
         Point(operation=name, action=action, ordinal=ordinal, signal=signal, moment=moment, then=then)
@@ -131,11 +130,11 @@ def points(recorded, signals=SIGNALS):
 
 
 def places(actions, signal):
-    """Each call with its ordinal among those of its action, where it is not the same as one before.
+    """Yield each call with its ordinal among those of its action, except those that are equivalent to an earlier one.
 
-    SIGKILL leaves nothing but the cloud and the files, so that of the calls between two changes of either the first
-    stands for all. With the other signals the program goes on from where it is: all are different but those amid a
-    wait, which repeats one look, or two by turns.
+    After SIGKILL only the cloud and the files matter, so the first call after a change of either represents all until
+    the next change. After other signals the program continues: all calls differ, except within a wait, which repeats
+    one read or alternates between two.
     """
     calls = [action for action in actions if action != WRITE]
     places_of = list(numbered(calls))
@@ -156,7 +155,7 @@ def changes(action):
 
 
 def sample(everything, size, seed):
-    """A seeded choice, every signal and moment of a changing call more likely than a look."""
+    """Return a seeded sample, in which changing calls are more likely than reads."""
     chance = random.Random(seed)  # noqa: S311 -- a sample, no secret
     ranked = sorted(everything, key=lambda point: chance.random() * (1 if changes(point.action) else 6))
     return tuple(ranked[:size])

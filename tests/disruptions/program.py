@@ -18,13 +18,13 @@ REPOSITORY = Path(__file__).parents[2]
 # Anything slower than this, even on a busy computer, counts as hanging.
 TIMEOUT_S = 600
 SPEED = 600.0
-# Machines look for their end every 30 s, and an update waits for that.
+# Machines check their limits every 30 s, and an update waits for that.
 TIMER_SPEED = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """One run. `code` is negative for the signal that ended it, None when it had to be ended for taking too long."""
+    """One run. `code` is negative for the signal that ended it, None if it was killed for taking too long."""
 
     code: int | None
     out: str
@@ -44,11 +44,11 @@ class Ran:
         return errors[0].get("code", "")
 
     def summary(self):
-        """What to show of it where something went wrong."""
+        """Return the part of the output that explains a failure."""
         return f"exit {self.code} {self.error}: {(self.err or self.out)[-600:]}"
 
 
-# The sandbox starts slowly, too, on a computer that is busy with other things.
+# On a busy computer the sandbox also starts slowly.
 control._START_S = TIMEOUT_S
 
 
@@ -144,7 +144,7 @@ class Program:
         )
 
     def receipts(self):
-        """Every receipt since the account was emptied."""
+        """Return every receipt since the account was emptied."""
         folder = self.home / "sandbox" / "records" / "receipts"
         return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
@@ -152,7 +152,7 @@ class Program:
         self.control("DELETE", "calls")
 
     def empty(self, *, boots=False):
-        """An empty account and no records. Unless `boots`, machines run and nothing ever boots in them."""
+        """Empty the account and delete all records. Unless `boots`, machines run and never boot."""
         self.control("POST", "reset")
         shutil.rmtree(self.home / "sandbox" / "records", ignore_errors=True)
         if not boots:

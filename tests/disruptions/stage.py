@@ -25,11 +25,11 @@ from disruptions.matrix import (
 )
 
 INTERRUPTED = 130
-# What one deployment holds while it is up; secrets, roles and schedules come on top.
+# What every deployment has while it is up; some also have secrets, roles and schedules.
 UP_HOLDS = ["instance", "launch-template", "network-interface", "security-group", "volume"]
 SETTLED = {"removed", "nothing_created", "removing"}
 UPDATES = (UPDATE, RECREATE)
-# A busy computer looks late.
+# A busy computer reads late.
 _WITHIN_S = 90
 
 
@@ -52,7 +52,7 @@ class Stage:
         self._failures = []
 
     def record(self, names=tuple(OPERATIONS)):
-        """The calls of an undisturbed run of each operation, in order."""
+        """Return the calls of an undisturbed run of each operation, in order."""
         recorded = {}
         for name in names:
             operation = OPERATIONS[name]
@@ -110,7 +110,7 @@ class Stage:
             self._run(*bring_up("large"))
 
     def _strike(self, point, operation):
-        """Run the command that is hit. True when the signal was sent."""
+        """Run the interrupted command. Return whether the signal was sent."""
         program, before = self._program, self._account.alive()
         program.fault(
             name="signal", action=point.action, skip=point.ordinal, signal=point.signal, **AT_MOMENT[point.moment]
@@ -146,7 +146,7 @@ class Stage:
         return rollout is not None and rollout["stage"] == "promoted"
 
     def _finish(self, operation, commands):
-        """Finish what was begun, look at what there is, and take it down at the end of a chain."""
+        """Finish the operation, check the account, and take the deployment down at the end of a chain."""
         began, words = self._serving, commands[-1]
         if words != DOWN:
             for command in commands:
@@ -165,7 +165,7 @@ class Stage:
         self._expect(held == UP_HOLDS, f"the account holds {found}")
 
     def _check_serving(self, *, renewed):
-        """The record says what the account shows, and nothing is unfinished."""
+        """Check that the record agrees with the account, and that nothing is unfinished."""
         (shown,) = self._run("status", NAME).document["data"]["deployments"]
         recorded = shown["recorded"]
         self._expect(shown["healthy"] and not shown["drift"], f"not healthy: {shown['drift']}")
@@ -204,7 +204,7 @@ def receipt_failures(known, stops, receipts):
 
 
 def _machine_failures(lines, life):
-    """Begun when the cloud says, gone when it says or as soon as somebody could see it, each time that it ran paid."""
+    """Check that the receipt's start and end agree with the cloud's, and that each time it ran is billed."""
     begun = min(datetime.fromisoformat(line["created"]) for line in lines)
     ended = max(datetime.fromisoformat(line["removed"]) for line in lines)
     late_s = (ended - life.ended).total_seconds() if life.ended else 0

@@ -17,7 +17,7 @@ _LAST_CALL = 45
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run: `calls` were made in all, `repeated` commands had to be said again, `ready` if an `up` came through."""
+    """One run: `calls` were made in all, `repeated` commands had to be repeated, `ready` if an `up` succeeded."""
 
     seed: int
     calls: int

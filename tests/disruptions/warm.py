@@ -1,7 +1,7 @@
-"""The real program, run many times from one warm interpreter: a process of its own each time, imports paid once.
+"""The real program, run many times from one warm interpreter: each time in a fork, so that imports are paid once.
 
-Reads jobs from stdin, one JSON object a line, and answers each with one line: `{"status": <wait status>, "pid": n}`;
-`status` is null for what had to be ended. It is single-threaded, so that forking is safe.
+Reads jobs from stdin, one JSON object per line, and answers each with one line: `{"status": <wait status>, "pid": n}`;
+`status` is null if it was killed for taking too long. It is single-threaded, so that forking is safe.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def warm_up():
-    """Read once what never changes: the SDK's service descriptions, our catalog, the plan of each request."""
+    """Read once what never changes: the SDK's service models, the catalog, the plan of each request."""
     wiring.catalog = functools.cache(wiring.catalog)
     make = app_plan.plan
     planned = functools.cache(lambda texts, catalog: make(texts, catalog, {}))
@@ -107,14 +107,14 @@ def _trace(path):
 
 
 def _hurry(factor):
-    """Pauses of the program and of the SDK take a fraction of their time; nothing else changes."""
+    """Shorten the pauses of the program and of the SDK; change nothing else."""
     if factor > 1:
         sleep = time.sleep
         time.sleep = lambda seconds: sleep(seconds / factor)
 
 
 def wait(pid, timeout_s):
-    """The wait status, or None when it took too long and was ended."""
+    """Return the wait status, or None if it took too long and was killed."""
     deadline = time.monotonic() + timeout_s
     while True:
         found, status = os.waitpid(pid, os.WNOHANG)

@@ -36,16 +36,16 @@ BEGINNING = datetime(2026, 1, 9, tzinfo=UTC)
 
 
 class KilledError(BaseException):
-    """The process is killed here, as by SIGKILL: our code must not catch it."""
+    """The process is killed here, as by SIGKILL; the program must not catch it."""
 
 
 @dataclass
 class FakeWorld:
     """All regions. `on_call(name, properties)` may raise; `zones` are where every type is offered.
 
-    `hidden` are ids that exist and that no look shows yet, though they can be ended by id. `time` gives the seconds
-    since `BEGINNING`; what is hidden by it is not known to any request yet, a deletion included. Without `holds_groups`
-    a group goes although a machine uses it, as in simpler imitations of EC2.
+    `hidden` are ids that exist and that no read shows yet, although they can be terminated by id. `time` returns the
+    seconds since `BEGINNING`; no request, not even a deletion, knows what is hidden by it. Without `holds_groups` a
+    group can be deleted although a machine uses it, as in simpler imitations of EC2.
     """
 
     zones: tuple[str, ...] = ("a", "b")
@@ -226,7 +226,7 @@ class FakeHandler:
             found = self.world.things[attributes["id"]]
             changed = replaced(found, tags={**found.tags, **properties["tags"]})
             self._add(changed)
-            if properties["tags"].get(TAG_EXPIRES, "").endswith(" 1"):  # its machine reads that its time is up
+            if properties["tags"].get(TAG_EXPIRES, "").endswith(" 1"):  # its machine reads that a limit is reached
                 self._end(changed)
             self.world.leave(f"update {self.kind}")
             return
@@ -291,7 +291,7 @@ class FakeHandler:
         self._add(replaced(found, state=state, alive=state == "running", attributes=attributes))
 
     def delete_many(self, many: Sequence[Mapping[str, str]]) -> frozenset[str]:
-        """Machines alone."""
+        """Delete several machines; other kinds are not supported."""
         if self.kind != "instance" or self.world.refuses_batches:
             return frozenset()
         self.world.enter("delete_many instance", {"id": " ".join(item["id"] for item in many)})
@@ -328,7 +328,7 @@ class FakeHandler:
         self.world.things[found.id] = found
 
     def _rivals(self, properties: Mapping[str, Any]) -> list[Found]:
-        """Names of groups are unique in a network, those of templates in a region."""
+        """Return what has the same unique name: of groups in a network, of templates in a region."""
         network = properties.get("network")
         return [item for item in self._mine() if self.world.properties[item.id].get("network") == network]
 

@@ -135,14 +135,14 @@ class FakeComputer:
         return Context(**(values | changes))
 
     def _answer(self) -> Probe:
-        """Nothing answers while a machine restarts."""
+        """Return the engine's answer; there is none while its machine restarts."""
         if self.world.silent_looks:
             self.world.silent_looks -= 1
             return Probe(outcome="refused")
         return self.probe
 
     def targets(self, *, survey: Survey | None = None, region: Any = None) -> tuple[Target, ...]:
-        """Both targets: machines in the memory cloud, and no Docker host to be asked."""
+        """Return both targets: machines in the in-memory cloud, and an unreachable Docker host."""
         return fake_ec2(region or self.world.cloud, survey=survey), docker_target({})
 
     def _new_id(self) -> str:

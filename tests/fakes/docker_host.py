@@ -38,10 +38,10 @@ def packed(name: str, content: bytes) -> bytes:
 
 @dataclass
 class FakeDocker:
-    """`refusals`: call → (status, words), for the next such calls; `images` are present, others come by `layers`.
+    """`refusals`: call → (status, message), for the next such calls; `images` are present, others come by `layers`.
 
     `files` are those put into containers, by `ID:PATH`, `reloads` how often each got a signal, `finishing` how many
-    workers of a proxy are seen beside the newest one, one less at each look.
+    workers of a proxy are listed besides the newest one, one less at each request.
     """
 
     containers_by_id: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 # ruff: noqa: N803 -- the names of the API's parameters
-"""SageMaker in memory, with what an endpoint needs beside it (IAM, EventBridge Scheduler, Application Auto Scaling,
+"""SageMaker in memory, with what else an endpoint needs (IAM, EventBridge Scheduler, Application Auto Scaling,
 CloudWatch Logs), at the seam where the adapter calls boto3. Every call passes `enter` and `leave`, where a test can
 count it, kill the caller, or make it fail. Calls of other services are denied.
 """
@@ -36,10 +36,10 @@ def absent(what: str, name: str) -> ClientError:
 
 @dataclass
 class FakeHosting:
-    """`models`, `configs`, `endpoints`, … are by name. `looks`: how often an endpoint is seen changing.
+    """`models`, `configs`, `endpoints`, … are by name. `looks`: how many reads show an endpoint as changing.
 
     `fails`: configurations that never become healthy, with the reason. `refusals`: call → the error of the next such
-    calls. `lost`: calls whose reply never comes, once each. `full`: types without capacity.
+    calls. `lost`: calls whose reply is lost, once each. `full`: types without capacity.
     """
 
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class FakeHosting:
 
     @property
     def everything(self) -> dict[str, list[str]]:
-        """Return the names of all that exists, by kind."""
+        """Return the names of everything that exists, by kind."""
         kinds = ("models", "configs", "endpoints", "scaled", "roles", "groups")
         return {kind: sorted(getattr(self, kind)) for kind in kinds if getattr(self, kind)}
 

@@ -1,4 +1,4 @@
-"""A hub on loopback, serving folders: model info, whole files and ranges, gated and missing models, requests noted."""
+"""A hub on loopback that serves folders: model info, files and ranges, gated and missing models. Records requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FakeHub:
             self.gated.add(hub_id)
 
     def commit(self, hub_id):
-        """Of the config: whoever changes it makes a commit."""
+        """Return a digest of the config as the commit: a changed config is another commit."""
         config = self.models[hub_id] / "config.json"
         content = config.read_bytes() if config.is_file() else b""
         return hashlib.sha1(hub_id.encode() + content).hexdigest()  # noqa: S324 -- what git has
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        with suppress(ConnectionError):  # whoever asked may have read enough
+        with suppress(ConnectionError):  # the client may have read enough
             self.wfile.write(content)
 
 

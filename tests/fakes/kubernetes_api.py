@@ -141,7 +141,7 @@ class FakeCluster:
         return found
 
     def _strangers(self) -> list[Object]:
-        """Return the pods of others that request GPUs."""
+        """Return the pods of other applications that request GPUs."""
         limits = [(item["metadata"]["name"], str(item["requested"])) for item in self.nodes if item["requested"]]
         return [
             {

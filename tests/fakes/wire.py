@@ -25,7 +25,7 @@ _KEPT = re.compile(r"(?:\{.*\})?(requestId|RequestId|RequestID|ResponseMetadata)
 
 @dataclass
 class Spoiled:
-    """What the SDK's parsers get to see."""
+    """A corrupted reply, as the SDK's parsers read it."""
 
     status: int
     body: bytes
@@ -40,7 +40,7 @@ def _cut(body: bytes) -> bytes:
 
 
 def _without_members(body: bytes) -> bytes:
-    """The same kind of document with nothing in it but the cloud's request id."""
+    """Return the same kind of document with only the cloud's request id."""
     if not body.lstrip().startswith(b"<"):
         return b"{}"
     root = ET.fromstring(body)  # noqa: S314 -- the sandbox's own
@@ -51,7 +51,7 @@ def _without_members(body: bytes) -> bytes:
 
 
 def _of_other_types(body: bytes) -> bytes:
-    """Texts where numbers and moments are expected, numbers where texts and lists are."""
+    """Replace numbers and times with texts, and texts and lists with numbers."""
     if not body.lstrip().startswith(b"<"):
         return json.dumps({name: _of_another_type(value) for name, value in json.loads(body or b"{}").items()}).encode()
     root = ET.fromstring(body)  # noqa: S314 -- as above
@@ -77,7 +77,7 @@ def _failure(body: bytes) -> bytes:
     return b'{"__type": "InternalServerError", "message": "sorry"}'
 
 
-# Kinds of replies that come after the request has taken effect: (status or None for its own, body → body).
+# Corrupted replies after the request has taken effect: (status, or None for the original one; body → body).
 SPOILED: dict[str, tuple[int | None, Callable[[bytes], bytes]]] = {
     "cut": (None, _cut),
     "empty": (None, lambda _body: b""),
@@ -121,11 +121,11 @@ class Wire:
 
     @property
     def struck(self) -> str:
-        """The action whose reply was spoiled first; empty when that many requests were never made."""
+        """Return the action whose reply was corrupted first; empty if there were fewer requests."""
         return self.calls[self.at] if self.kind and self.at < len(self.calls) else ""
 
     def attach(self, events: Any) -> None:
-        """Stand on the wire of all clients that are made of this SDK session from now on."""
+        """Handle the requests of all clients that are created from this SDK session from now on."""
         events.register_last("before-send", self._send)
 
     def _send(self, request: Any, event_name: str, **_rest: Any) -> AWSResponse | None:
@@ -163,7 +163,7 @@ class Tape:
         self._http.close()
 
     def record(self) -> dict[str, list[Spoiled]]:
-        """Begin a recording; what it fills."""
+        """Start a recording and return it; it is filled later."""
         self.replies = {}
         return self.replies
 
@@ -187,7 +187,7 @@ class Tape:
 
 
 def variants(body: bytes) -> Iterator[tuple[str, bytes]]:
-    """The same reply with one member missing, empty or of another type; of a list, its first item stands for all."""
+    """Yield the reply with one member missing, empty or of another type; in a list, only in its first item."""
     if body.lstrip().startswith(b"<"):
         yield from _xml_variants(body)
     elif body:

@@ -1,4 +1,4 @@
-"""What the engine's launcher, shard and router reject, implemented a second time: argv in, complaints out.
+"""What the engine's launcher, shard and router reject, implemented a second time: argv in, errors out.
 
 Source: TGI `launcher/src/main.rs`, `server/.../cli.py`, `router/src/server.rs`, read at 3.3.7 and 2.0.4.
 """

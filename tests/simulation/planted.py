@@ -1,6 +1,6 @@
 """Planted bugs (planted.toml), which measure how many bugs the simulator finds.
 
-`python -m simulation.planted NUMBER HISTORIES` runs histories with that bug until one fails, in a process of its own.
+`python -m simulation.planted NUMBER HISTORIES` runs histories with that bug until one fails.
 """
 
 from __future__ import annotations

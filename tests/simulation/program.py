@@ -25,7 +25,7 @@ class SimulatorError(BaseException):
 
 
 class Program:
-    """Runs one command of a run. `learned` are the machines that it has recorder of and not yet written down."""
+    """Runs one command of a run. `learned` are the machines that it knows of and has not recorded yet."""
 
     def __init__(self, number, command, run):
         self.number, self.command, self.run = number, command, run

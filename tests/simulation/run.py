@@ -11,9 +11,9 @@ takes, which the seed decides. EC2 (simulation/world.py, simulation/api.py) hold
 resource as late as the history says. Possible faults are in simulation/rules.toml, each rule with its source.
 
 After every request that reaches EC2 and every write to a disk, and at the end of every command, the invariants
-(simulation/invariants.py) are checked against the truth. When all commands have ended, nothing goes wrong any more:
-either the last commands are said again and have to come to their end, and everything is removed (`again`); or nobody
-comes back, everything has to end by itself, and `gc` removes the rest (`leave`).
+(simulation/invariants.py) are checked against the truth. When all commands have ended, there are no more faults: either
+the last commands are repeated and must succeed, and everything is removed (`again`); or no user comes back, everything
+must terminate by itself, and `gc` removes the rest (`leave`).
 
 A history that fails is shrunk (simulation/shrink.py) to the few steps it needs and kept under tests/cases/simulation.
 Its effectiveness is measured with planted bugs (simulation/planted.py).
@@ -61,7 +61,7 @@ ENGINE_STARTS_S = 40.0
 QUIET_S = 1200.0
 TRIES = 3
 _SHORTAGES = {"no capacity": ("InsufficientInstanceCapacity", 500), "no quota": ("VcpuLimitExceeded", 400)}
-LATE_GC = 1  # the plan of a `gc` that also takes running machines that no record knows
+LATE_GC = 1  # the plan of a `gc` that also removes running machines without a record
 _IMAGES = [{"arch": "x86_64", "name": "/image"}]
 
 

@@ -87,8 +87,8 @@ class Catalog:
         if user_dir is not None and not user_dir.is_dir():
             raise InputError(
                 "unreadable_path",
-                f"{quoted(str(user_dir))} is not a folder with profiles.",
-                hint="Use a folder with the packaged layout, such as one with models/my-model.toml.",
+                f"{quoted(str(user_dir))} is not a folder with profiles",
+                hint="use a folder with the packaged layout, such as one with models/my-model.toml",
             )
         return cls(Store.behind(user_dir), more, engines, default_region)
 
@@ -118,7 +118,7 @@ class Catalog:
         return self._models.hub_ids()
 
     def names(self, kind: EntryKind) -> tuple[str, ...]:
-        """Return the names of all entries of a kind; models are profiles first, then the hub ids known without one."""
+        """Return the names of all entries of a kind. For models: profiles, then hub ids that are known without one."""
         if kind == "models":
             return (*self.profile_names(), *self.hub_ids())
         if kind == "engines":
@@ -212,7 +212,7 @@ class Catalog:
             if version not in known:
                 raise names.unknown(
                     "unknown_engine_version", self.kind_of_release, version, known,
-                    otherwise=f"Known are {known[0]} to {known[-1]}." if known else "None is known.",
+                    otherwise=f"known versions: {known[0]} to {known[-1]}" if known else "no version is known",
                 )  # fmt: skip
             self._releases[version] = self.engine.release(version, self._documents)
         return self._releases[version]
@@ -244,7 +244,7 @@ class Catalog:
         return prices.offers(self._store, region, markets, self.instance_types())
 
     def elsewhere(self, accelerator: str, count: int) -> tuple[Elsewhere, ...]:
-        """Return other clouds' list prices for the same accelerators and count, the cheapest first."""
+        """Return other clouds' list prices for this number of accelerators, the cheapest first."""
         from tgi_deploy.catalog.elsewhere import elsewhere  # noqa: PLC0415 -- few plans are compared with it
 
         known = elsewhere(self._store, self.accelerators())
@@ -282,15 +282,15 @@ class Catalog:
         )
 
     def check_region(self, region: str) -> None:
-        """Raises InputError `unknown_region`."""
+        """Raise InputError `unknown_region` for a region without prices."""
         known = self.regions()
         if region in known:
             return
-        everything = f"Known are {', '.join(known)}."
+        everything = f"known regions: {', '.join(known)}"
         if "," in region:
-            everything = "Repeat the option for each region."
+            everything = "repeat the option for each region"
         elif names.suggestion(region, known):
-            everything = "'tgi-deploy catalog list regions' lists them all."
+            everything = "'tgi-deploy catalog list regions' lists them all"
         raise names.unknown("unknown_region", "region with known prices", region, known, otherwise=everything)
 
     def _header(self, name: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads a model's files for the planner, exactly where the weights have headers."""
+"""Reads a model's files for the planner. Counts are exact if the weights have headers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DTYPES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 _BILLION: Final = 1e9
 # Files that transformers' AutoTokenizer reads: any of them is enough.
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", ".tiktoken")
-_NO_TOKENIZER: Final = "The folder has no tokenizer file (tokenizer.json, tokenizer.model): the engine will not start."
+_NO_TOKENIZER: Final = "the folder has no tokenizer file (tokenizer.json, tokenizer.model): the engine will not start"
 _ADAPTER_WEIGHTS: Final = "adapter_model"
 # Four bytes per parameter, and as much again that is not loaded.
 _MOST_STORED_BYTES: Final = 8 * MOST_PARAMETERS
@@ -60,7 +60,7 @@ def read_folder(source: DirectorySource) -> Profile:
 
 
 def tokenizer_notice(source: DirectorySource) -> str | None:
-    """Return a notice if the weights have no tokenizer. A config alone is meant for planning."""
+    """Return a notice if weights have no tokenizer. A folder with only a config is for planning."""
     found = any(name.endswith(_TOKENIZERS) for name in source.files())
     return None if found or not weight_files(source).downloaded else _NO_TOKENIZER
 
@@ -117,8 +117,8 @@ def _check_weights(source: ModelSource, files: WeightFiles, *, optional: bool) -
 def _not_a_model(source: ModelSource, problem: str) -> InputError:
     return InputError(
         "bad_checkpoint",
-        f"Reading the model {printable(source.name)}: {_what_it_is(source) or problem}.",
-        hint="Use the repository of the original weights, with config.json and safetensors files.",
+        f"reading the model {printable(source.name)}: {_what_it_is(source) or problem}",
+        hint="use the repository of the original weights, with config.json and safetensors files",
     )
 
 
@@ -183,7 +183,7 @@ def _check_weights_match(spec: ModelSpec, source: ModelSource) -> ModelSpec:
         source.name,
         f"its headers describe {spec.parameters:,} parameters, but by its config.json the token tables alone have "
         f"{tables:,}",
-        hint="Use the config.json that came with these weights, and all their files.",
+        hint="use the config.json that came with these weights, and all of their files",
     )
 
 

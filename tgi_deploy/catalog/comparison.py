@@ -79,7 +79,7 @@ class Misquote:
 
 
 class Comparison:
-    """The data, read on first use."""
+    """The backends and the misquoted figures, each file read on first use."""
 
     def __init__(self, store: Store, engine_folder: str) -> None:
         self._store = store
@@ -92,7 +92,7 @@ class Comparison:
         return {name: Backend(name=name, **read(raw, _BACKEND, where.child(name))) for name, raw in entries.items()}
 
     def support(self, accelerator: str) -> Support:
-        """Raises InputError `bad_profile` for a chip that is not in the file."""
+        """Return the backend that runs a chip. Raises InputError `bad_profile` for a chip that is not in the file."""
         where = Where(self._file).child("accelerators").child(accelerator)
         entries = table(self._store.json(self._file).get("accelerators"), Where(self._file))
         if accelerator not in entries:

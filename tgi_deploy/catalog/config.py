@@ -328,6 +328,6 @@ def _required(flat: Mapping[str, Any], names: tuple[str, ...]) -> int:
 def _bad(field: str, problem: str) -> InputError:
     return InputError(
         "bad_model_config",
-        f"Reading the model's config.json: {field} {problem}.",
-        hint="Use the config.json that came with the weights, unchanged.",
+        f"reading the model's config.json: {field} {problem}",
+        hint="use the config.json that came with the weights, unchanged",
     )

@@ -1,7 +1,7 @@
 """Counts a model's parameters from its dimensions if no count is published.
 
-Within 1 % for the models in `models/shapes.json` that it can describe; includes norms, but not rotary buffers and
-vision towers.
+The count is within 1 % for the models in `models/shapes.json` whose architecture it covers. It includes norms, but not
+rotary buffers or vision towers.
 """
 
 from __future__ import annotations

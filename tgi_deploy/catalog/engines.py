@@ -1,4 +1,4 @@
-"""Reads the files of `engines/<name>/`, which engines decode."""
+"""Reads the files in `engines/<name>/`; the engines decode them."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def read(raw: object, fields: Mapping[str, Field], where: Where) -> dict[str, An
     for key, value in table(raw, where).items():
         field = fields.get(key)
         if field is None:
-            raise where.child(key).error(f"is not a known key. {suggestion(key, fields) or ''}".rstrip(". "))
+            raise where.child(key).error("; ".join(filter(None, ("is not a known key", suggestion(key, fields)))))
         if field.target == "":
             continue
         try:

@@ -110,7 +110,7 @@ class Hardware:
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
-        """Return normalized spellings of all accelerators. Tests ensure that aliases are unambiguous."""
+        """All accelerators by normalized spelling. Tests ensure that aliases are unambiguous."""
         spellings: dict[str, str] = {}
         for name, accelerator in self.accelerators.items():
             for spelling in filter(None, (name, *accelerator.aliases, accelerator.driver_name)):
@@ -137,7 +137,7 @@ class Hardware:
         self._reject_foreign(name, folded)
         raise names.unknown(
             "unknown_accelerator", "accelerator", name, self.accelerators,
-            otherwise="'tgi-deploy catalog list accelerators' lists them all.",
+            otherwise="'tgi-deploy catalog list accelerators' lists them all",
         )  # fmt: skip
 
     def instance_type(self, name: str) -> InstanceType:
@@ -149,21 +149,21 @@ class Hardware:
         if name not in self.instance_types:
             raise names.unknown(
                 "unknown_instance_type", "accelerated instance type", name, self.instance_types,
-                otherwise=f"{self._types_of(name)}'tgi-deploy catalog list instances' lists them all.",
+                otherwise=f"{self._types_of(name)}'tgi-deploy catalog list instances' lists them all",
             )  # fmt: skip
         return self.instance_types[name]
 
     def _types_of(self, name: str) -> str:
-        """Return a sentence about what else the name means; empty for an unknown one."""
+        """Return a hint about another meaning of the name; empty for an unknown one."""
         from tgi_deploy.catalog.elsewhere import elsewhere  # noqa: PLC0415 -- only needed when something is wrong
 
         there = next((item for item in elsewhere(self._store, self.accelerators) if item.machine == name), None)
         if there is not None:
-            return f"It is a machine of {there.cloud}: --hardware {there.count}x{there.accelerator} plans for it. "
+            return f"it is a machine of {there.cloud}: --hardware {there.count}x{there.accelerator} plans for it; "
         return self._family(name)
 
     def _family(self, name: str) -> str:
-        """Return a sentence with the types of a family (`g6e`) or of a GPU (`L40S`); empty for other names."""
+        """Return a hint with the types of a family (`g6e`) or with a GPU (`L40S`); empty for other names."""
         card = self._names.get(names.folded_card(name))
         family = f"{name.casefold()}."
         types = [
@@ -171,7 +171,7 @@ class Hardware:
             for item in self.instance_types.values()
             if item.status in {"offered", "hosted"} and (item.accelerator.name == card or item.name.startswith(family))
         ]
-        return f"Types of {card or name} are {', '.join(types)}. " if types else ""
+        return f"types {'with' if card else 'of'} {card or name} are {', '.join(types)}; " if types else ""
 
     def owned(self, text_: str) -> InstanceType:
         """Return an owned machine from `2xRTX-4090`. Its CPUs and memory are unknown: 0.
@@ -201,19 +201,19 @@ class Hardware:
             if names.folded_card(short) == folded:
                 raise InputError(
                     "unknown_accelerator",
-                    f"{quoted(name)} could be {', '.join(choices)}.",
-                    hint=f"Name one, for example {choices[-1] if len(choices) == 2 else choices[1]}.",  # noqa: PLR2004 -- of two, the larger
+                    f"{quoted(name)} could be {', '.join(choices)}",
+                    hint=f"name one, for example {choices[-1] if len(choices) == 2 else choices[1]}",  # noqa: PLR2004 -- of two, the larger
                 )
 
     def _reject_foreign(self, name: str, folded: str) -> None:
-        """Reject chips that none of this tool's engine images runs on, with one sentence each."""
+        """Reject known chips that no engine image runs on, each with the reason."""
         foreign: Mapping[str, str] = self._store.json(ACCELERATORS_FILE).get("foreign", {})
         for word, sentence in foreign.items():
             if folded.startswith(names.folded_card(word)):
                 raise InputError(
                     "unknown_accelerator",
                     f"{quoted(name)}: {sentence}",
-                    hint="'tgi-deploy catalog list accelerators' lists the supported ones.",
+                    hint="'tgi-deploy catalog list accelerators' lists the supported ones",
                 )
 
     def _instance_type(self, name: str, raw: object, where: Where) -> InstanceType:
@@ -239,7 +239,7 @@ def _check_host(number_: int, chip: Accelerator) -> None:
         "more_than_one_host",
         f"{number_} x {chip.name} is more than one host has ({chip.most_per_host}), "
         "and one copy of the engine can't span hosts",
-        hint=f"Plan for one host, such as --hardware {chip.most_per_host}x{chip.name}, and run a copy on each.",
+        hint=f"plan for one host, such as --hardware {chip.most_per_host}x{chip.name}, and run a copy on each",
     )
 
 

@@ -67,7 +67,7 @@ class _Container(Value, frozen=True, kw_only=True):
 
 
 class MachineImage(Value, frozen=True, kw_only=True):
-    """What a machine is started from. `cuda` is the newest version that its driver supports."""
+    """An image that machines start from. `cuda` is the newest version that its driver supports."""
 
     name: str
     driver: str
@@ -82,7 +82,7 @@ class HostedImage(Value, frozen=True, kw_only=True):
 
 
 class HostingFile(Value, frozen=True, kw_only=True):
-    """The file as it is. `accounts` are the registries' by region."""
+    """The parsed file. `accounts` has the registry's account by region."""
 
     collected_at: str
     source: str
@@ -111,7 +111,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def read_hosting(service: str, store: Store | None = None) -> HostingFile:
-    """Raises InputError `bad_profile`."""
+    """Return a service's parsed file. Raises InputError `bad_profile`."""
     name = f"{service}/{FILE}"
     return decode((store or Store.behind()).json(name), HostingFile, Where(name))
 
@@ -222,7 +222,7 @@ class HostedCatalog(Catalog):
         return f"{self._service}/{super()._own_prices_file}"
 
     def _listed_offers(self, region: str, markets: tuple[Market, ...]) -> Iterator[Offer]:
-        """Return the machines with a listed price, and those that the provider also rents out in the region."""
+        """Yield the machines with a listed price, and those that the provider rents out in the region without it."""
         if _MARKET not in markets:
             return
         name, folder = f"{self._prices_folder}/{region}.json", self._prices_folder

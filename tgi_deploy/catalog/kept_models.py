@@ -147,6 +147,6 @@ def _entry(profile: Profile) -> str:
 def _offline(hub_id: str) -> InputError:
     return InputError(
         "hub_offline",
-        f"Reading {hub_id}: it is neither in the catalog nor cached, and the hub must not be contacted (offline).",
-        hint="Plan it once online (unset HF_HUB_OFFLINE), or use a directory with the model's config.json.",
+        f"reading {hub_id}: it is neither in the catalog nor cached, and offline mode is on",
+        hint="plan it once online (unset HF_HUB_OFFLINE), or use a folder with the model's config.json",
     )

@@ -57,7 +57,7 @@ def slice_of(chip: Accelerator, profile: str, content: Mapping[str, Any]) -> Acc
     cut = card.profiles.get(profile) if card else None
     if card is None or cut is None:
         known = f"its profiles are {', '.join(card.profiles)}" if card else "it does not support MIG"
-        raise InputError("unknown_accelerator", f"There is no slice {profile} of {chip.name}: {known}.")
+        raise InputError("unknown_accelerator", f"there is no slice {profile} of {chip.name}: {known}")
     return replaced(
         _share_of(chip, cut.parts / card.parts, cut.multiprocessors / card.multiprocessors),
         name=f"{chip.name}-MIG-{profile}",
@@ -69,8 +69,8 @@ def slice_of(chip: Accelerator, profile: str, content: Mapping[str, Any]) -> Acc
         source=content["sources"][card.source],
         note=card.note,
         loses=f"a slice has {cut.multiprocessors} of the card's {card.multiprocessors} multiprocessors and "
-        f"{cut.parts} of {card.parts} parts of its bandwidth, and no link to other slices; nothing here cuts it: "
-        f"nvidia-smi mig -cgi {profile} -C",
+        f"{cut.parts} of {card.parts} parts of its bandwidth, and no link to other slices; create it yourself with "
+        f"'nvidia-smi mig -cgi {profile} -C'",
     )
 
 
@@ -89,8 +89,8 @@ def cardless(profile: str, content: Mapping[str, Any]) -> InputError:
     cards = [name for name, card in _table(content).cards.items() if profile in card.profiles]
     return InputError(
         "unknown_accelerator",
-        f"{profile} needs the GPU that it is a slice of.",
-        hint=f"Write it like {cards[0]}-MIG-{profile}." if cards else "Write it like A100-80GB-MIG-3g.40gb.",
+        f"{profile} is a slice, and its GPU is missing",
+        hint=f"write it like {f'{cards[0]}-MIG-{profile}' if cards else 'A100-80GB-MIG-3g.40gb'}",
     )
 
 

@@ -39,7 +39,7 @@ _LONGEST_NAME: Final = 200
 _LONGEST_PATH: Final = 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?)?")
 _PATH_STARTS: Final = ("/", "./", "../")
-_PERHAPS_MISSPELT: Final = frozenset({"hub_not_found", "hub_offline", "hub_unreachable", "extra_missing"})
+_MAYBE_MISSPELLED: Final = frozenset({"hub_not_found", "hub_offline", "hub_unreachable", "extra_missing"})
 
 _PROFILE: Final = {
     "hub_id": REQUIRED_TEXT,
@@ -123,8 +123,8 @@ class Models:
         try:
             return more.resolve(hub_id, revision or None)
         except InputError as problem:
-            misspelt = problem.code in _PERHAPS_MISSPELT and not revision
-            near = names.suggestion(hub_id, self._known) if misspelt else None
+            misspelled = problem.code in _MAYBE_MISSPELLED and not revision
+            near = names.suggestion(hub_id, self._known) if misspelled else None
             if near is None:
                 raise
             raise InputError(problem.code, problem.message, hint=f"{near} {problem.hint}") from None
@@ -136,8 +136,8 @@ class Models:
     def _unknown(self, model: str) -> InputError:
         return names.unknown(
             "unknown_model", "model", model, self._known,
-            otherwise="'tgi-deploy catalog list models' lists those known without the hub; a directory with the "
-"model's config.json also works, for example ./my-model.",
+            otherwise="'tgi-deploy catalog list models' lists those known without the hub; a folder with the "
+            "model's config.json also works, for example ./my-model",
         )  # fmt: skip
 
     @cached_property
@@ -147,10 +147,10 @@ class Models:
     def _check_name(self, model: str) -> None:
         if len(model) > _LONGEST_NAME or not _NAME.fullmatch(model):
             near = names.suggestion(model, self._known)
-            advice = "Use a profile name, a hub id like org/name, or a directory like ./my-model."
+            advice = "use a profile's name, a hub id like org/name, or a folder like ./my-model"
             raise InputError(
                 "bad_model_name",
-                f"{quoted(model)} is not a valid model name.",
+                f"{quoted(model)} is not a valid model name",
                 hint=f"{near} {advice}" if near else advice,
             )
 

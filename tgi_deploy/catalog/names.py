@@ -21,7 +21,7 @@ _MOST_CARDS: Final = 999
 
 
 def suggestion(text: str, known: Iterable[str]) -> str | None:
-    """Return a "did you mean" sentence; empty if no known name is similar."""
+    """Return a "did you mean" question; None if no known name is similar."""
     import difflib  # noqa: PLC0415 -- only needed when something is wrong
 
     by_folded: dict[str, str] = {}
@@ -30,13 +30,13 @@ def suggestion(text: str, known: Iterable[str]) -> str | None:
         by_folded.setdefault(name.rpartition("/")[2].casefold(), name)
     near = difflib.get_close_matches(text[:200].casefold(), by_folded, n=6, cutoff=0.6)
     found = list(dict.fromkeys(by_folded[name] for name in near))[:3]
-    return f"Did you mean {' or '.join(found)}?" if found else None
+    return f"did you mean {' or '.join(found)}?" if found else None
 
 
 def unknown(code: str, kind: str, text: str, known: Iterable[str], *, otherwise: str) -> InputError:
     """Return the error for an unknown name: similar names first, then `otherwise`."""
     near = suggestion(text, known)
-    return InputError(code, f"There is no {kind} {quoted(text)}.", hint=f"{near} {otherwise}" if near else otherwise)
+    return InputError(code, f"there is no {kind} {quoted(text)}", hint=f"{near} {otherwise}" if near else otherwise)
 
 
 def folded_card(text: str) -> str:
@@ -58,7 +58,7 @@ def hardware(text: str) -> tuple[int, str]:
     if match is None or not 1 <= number <= _MOST_CARDS or not match[2].isprintable():
         raise InputError(
             "bad_option_value",
-            f"{quoted(text)} is not a count and an accelerator.",
-            hint=f"Write it like 2xRTX-4090 or 8xA100-80GB: 1 to {_MOST_CARDS}, an x, an accelerator of the catalog.",
+            f"{quoted(text)} is not a count and an accelerator",
+            hint=f"write it like 2xRTX-4090 or 8xA100-80GB: 1 to {_MOST_CARDS}, an x, an accelerator in the catalog",
         )
     return number, match[2]

@@ -12,8 +12,8 @@
     until = 2027-03-31
 
 The prices replace those of the offers, so everything computed from them is consistent: hourly and token prices,
-budgets, caps and gates. Spot prices and what is billed in addition to the instance are unchanged. A service's prices
-have a file of their own in its folder, `sagemaker/prices.toml`.
+budgets, spending limits and cost gates. Spot prices, and what is billed in addition to the instance, are unchanged. A
+service has a separate file in its folder: `sagemaker/prices.toml`.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def read_failures(engine: str, *, user_dir: Path | None = None) -> list[dict[str
 
 
 def _failure(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    # Of patterns that match the same line the first is taken: the engine's own, with its own remedy.
+    # If several patterns match a line, the first wins: the engine's own, with its own remedy.
     texts = [*own.get("signatures", ()), *shared.get("signatures", ())]
     return {**shared, **own, "signatures": texts}
 

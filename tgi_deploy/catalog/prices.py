@@ -31,7 +31,7 @@ _PRICED: Final = {
     "estimated": Field(check=boolean, required=False),
 }
 _ON_DEMAND: Final = {"usd_per_hour": Field(check=usd), **_PRICED}
-# Spot prices move: plans use the most expensive zone seen.
+# Spot prices vary: plans use the price of the most expensive zone.
 _SPOT: Final = {
     "high_usd_per_hour": Field(check=usd, target="usd_per_hour"),
     "low_usd_per_hour": IGNORED,
@@ -85,7 +85,7 @@ def offers(
     instance_types: Mapping[str, InstanceType],
     folder: str = PRICES_FOLDER,
 ) -> Iterator[Offer]:
-    """Return the offered types of a region. An unknown price is None."""
+    """Yield the offered types of a region. An unknown price is None."""
     name = f"{folder}/{region}.json"
     content = store.json(name)
     where = Where(name).child("prices")

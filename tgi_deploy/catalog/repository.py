@@ -209,7 +209,7 @@ def has_chat_template(source: ModelSource) -> bool:
 
 
 def parse_object(place: str, content: bytes, *, infinite: bool = False) -> dict[str, Any]:
-    """Raise InputError `bad_checkpoint` for anything but a JSON object."""
+    """Parse a JSON object. Raises InputError `bad_checkpoint` for anything else."""
     try:
         return bounded_json.parse_object(content, infinite=infinite)
     except ValueError as problem:

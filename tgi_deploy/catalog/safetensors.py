@@ -64,7 +64,7 @@ def read_head(file: str, file_bytes: int, read_range: ReadRange) -> Head:
     """
     first = read_range(0, min(FIRST_BYTES, file_bytes)) if file_bytes else b""
     if first.startswith(_LFS_POINTER):
-        raise bad_checkpoint(file, "it is a Git LFS pointer, not the weights", hint="Run: git lfs pull")
+        raise bad_checkpoint(file, "it is a Git LFS pointer, not the weights", hint="run: git lfs pull")
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if len(first) < LENGTH_BYTES or not 0 < length <= file_bytes - LENGTH_BYTES:
         raise bad_checkpoint(file, "it does not start with a safetensors header")
@@ -94,7 +94,7 @@ def tensors(head: Head, header: bytes) -> Iterator[Tensor]:
         raise bad_checkpoint(
             head.file,
             f"it is truncated: its header promises {last:,} bytes of data, but there are {there:,}",
-            hint="Download the file again.",
+            hint="download the file again",
         )
 
 
@@ -125,6 +125,6 @@ def _tensor(file: str, name: str, entry: object) -> Tensor:
 def bad_checkpoint(file: str, problem: str, *, hint: str | None = None) -> InputError:
     return InputError(
         "bad_checkpoint",
-        f"Reading {printable(file)}: {problem}.",
-        hint=hint or "Download it again, or use a checkpoint in the hub's layout.",
+        f"reading {printable(file)}: {problem}",
+        hint=hint or "download it again, or use a checkpoint in the hub's layout",
     )

@@ -80,7 +80,7 @@ _NOT_IN_A_TABLE: Final = frozenset({"hub_id", "local_path"})
 
 
 def read_shape(hub_id: str, raw: object, where: Where) -> ModelSpec:
-    """Raises InputError `bad_profile`, naming file and key path."""
+    """Return the model with this shape. Raises InputError `bad_profile`, naming file and key path."""
     found = read(raw, _SHAPE, where)
     if "quantization" in found:
         found["quantization"] = CheckpointQuantization(

@@ -54,8 +54,8 @@ class Store:
         if path is None:
             raise InputError(
                 "missing_profile",
-                f"Reading {name}: there is no such file in {' or '.join(str(root) for root in self._roots)}",
-                hint="Reinstall tgi-deploy, or add the file to your own profiles folder.",
+                f"reading {name}: there is no such file in {' or '.join(str(root) for root in self._roots)}",
+                hint="reinstall tgi-deploy, or add the file to your own profiles folder",
             )
         if path not in self._texts:
             self._texts[path] = read_text(path)
@@ -106,8 +106,8 @@ def read_bytes(path: Path, *, most: int = _MOST_BYTES) -> bytes:
 def unreadable(path: Path, why: str) -> InputError:
     return InputError(
         "unreadable_path",
-        f"Reading {printable(str(path))}: {why}",
-        hint="Check the path, its permissions and its content.",
+        f"reading {printable(str(path))}: {why}",
+        hint="check the path, its permissions and its content",
     )
 
 

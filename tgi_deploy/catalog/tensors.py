@@ -23,7 +23,7 @@ _BUFFER: Final = re.compile(r"(?:^|\.)(?:inv_freq|masked_bias|position_ids)$")
 _MASK: Final = re.compile(r"(?:attn|attention)\.bias$")
 _MASK_DIMENSIONS: Final = 3
 # Scales, zeros and permutations of packed weights, and bitsandbytes' state.
-_BESIDE: Final = re.compile(
+_COMPANION: Final = re.compile(
     r"(?:^|[._])(?:g_idx|qzeros|scales|workspace|weight_scale|weight_scale_inv|weight_scale_2|weight_zero_point"
     r"|weight_shape|weight_g_idx|weight_global_scale|input_global_scale|input_scale|output_scale|input_zero_point"
     r"|k_scale|v_scale|q_scale|q_scale_max|q_groups|q_group_map|q_perm|q_invperm|absmax|quant_map|nested_absmax"
@@ -66,7 +66,7 @@ class _Role(Value, frozen=True, kw_only=True):
 
     buffer: bool
     mask: bool
-    beside: bool
+    companion: bool
     packed: bool
     exl2: str
     """The part of a matrix in exl2's format; "" for anything else."""
@@ -86,7 +86,7 @@ def _role(pattern: str) -> _Role:
     return _Role(
         buffer=bool(_BUFFER.search(pattern)),
         mask=bool(_MASK.search(pattern)),
-        beside=bool(_BESIDE.search(pattern)),
+        companion=bool(_COMPANION.search(pattern)),
         packed=bool(_PACKED.search(pattern)),
         exl2=part[0] if part else "",
         vision=vision,
@@ -112,11 +112,11 @@ class _Sums:
         self.dtypes[tensor.dtype] += tensor.size_bytes
         self.head_stored |= role.head
         quantized = role.packed or tensor.dtype in _EIGHT_BIT
-        if role.beside or quantized:
+        if role.companion or quantized:
             self.quantized_bytes += tensor.size_bytes
         if role.exl2:
             self._exl2.add(tensor, role)
-        elif not role.beside:
+        elif not role.companion:
             self._count(self._values(tensor, role), role, quantized=quantized)
 
     def finish(self, *, head_is_table: bool) -> None:

@@ -1,4 +1,4 @@
-"""The log reader: the state of an engine's start and what went wrong, as values. Pure; imports only errors.
+"""The log reader: the state of an engine's start and what went wrong, as values. Pure.
 
 The patterns are data (`profiles/engines/*/phases.json`, `profiles/diagnosis/`) in a `LogGrammar`.
 """

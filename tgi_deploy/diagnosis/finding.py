@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LINE_CHARS: Final = 400
 # By rank: an exact pattern; the same in a warning; a vague one; the same in a warning; a wrapper.
 _CONFIDENCE: Final = (0.95, 0.6, 0.7, 0.4, 0.6, 0.3)
-_TWIN_SHARE: Final = 0.5
+_OTHER_SHARE: Final = 0.5
 _HANG_CONFIDENCE: Final = 0.5
 # Derived numbers: name → (from, multiplied by, divided by).
 _DERIVED: Final = {
@@ -55,11 +55,11 @@ def findings_of(
     `facts` are from the plan and the log; `share` lowers the confidence.
     """
     first = _finding(evidence, facts, share)
-    twins = evidence.pattern.twins
-    if not twins:
+    causes = evidence.pattern.other_causes
+    if not causes:
         return (first,)
-    others = (_twin(first, pages[twin.code], twin.apart, facts) for twin in twins)
-    return (replaced(first, distinguish_by=twins[0].apart), *others)
+    others = (_other(first, pages[cause.code], cause.distinguish_by, facts) for cause in causes)
+    return (replaced(first, distinguish_by=causes[0].distinguish_by), *others)
 
 
 def _finding(evidence: Evidence, facts: Mapping[str, str], share: float) -> Finding:
@@ -77,17 +77,17 @@ def _finding(evidence: Evidence, facts: Mapping[str, str], share: float) -> Find
     )
 
 
-def _twin(first: Finding, page: Page, apart: str, facts: Mapping[str, str]) -> Finding:
+def _other(first: Finding, page: Page, distinguish_by: str, facts: Mapping[str, str]) -> Finding:
     sentence, commands = remedy_of(page.remedy, facts)
     return replaced(
         first,
         code=page.code,
         startup_phase=page.phase,
-        confidence=round(first.confidence * _TWIN_SHARE, 2),
+        confidence=round(first.confidence * _OTHER_SHARE, 2),
         cause=page.cause,
         remedy=sentence,
         commands=commands,
-        distinguish_by=apart,
+        distinguish_by=distinguish_by,
     )
 
 

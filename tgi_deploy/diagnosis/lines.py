@@ -22,7 +22,7 @@ _NO_UNIT: Final = r"(?![Ee]rror:|docker:|warning:)"
 _UNIT: Final = rf"{_NO_UNIT}(?P<unit>[\w@.:-]+?)(?:\[\d+\])?:(?: |$)"
 _DAY: Final = r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,]+(?:[+-]\d\d:?\d\d|Z))"
 _PREFIXES: Final = (
-    # "[   12.345678] run-engine[812]: ", as the journal writes to a console; the kernel names nobody.
+    # "[   12.345678] run-engine[812]: ", as the journal writes to a console; the kernel's own lines name no unit.
     re.compile(r"(?P<console>\[)\s*\d+\.\d+\] (?:(?P<unit>[\w@.:-]+)\[\d+\]:(?: |$))?"),
     # "Nov 21 10:00:00 host unit[812]: " and "2026-11-21T10:00:00+0000 host unit[812]: ", as journalctl prints.
     re.compile(rf"{_DAY} (?!\s*{_LEVEL_WORD})[\w.-]+ {_UNIT}"),
@@ -54,20 +54,19 @@ _STAMPED: Final = re.compile(
     r"(?:(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s+(?:\|\s*)?)?"
     r"(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
 )
-# The standard error of a process that died begins with what it logged in its own form; the rest belongs to its death.
+# The dumped stderr of a process that died begins with its own log records; the rest shows how it died.
 _LOGURU: Final = re.compile(rf"{_STAMPED.pattern}\s+\| \S+:\S+:\d+ - ")
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 # Daemons written in Go, and pretty-printed JSON records.
 _LOGFMT: Final = re.compile(r"^(?:time=\"?[\d:TZ.+-]+\"? level=|\"level\":\s*\")(?P<level>\w+)(?: |\",?$)")
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "ERROR", "FATAL": "ERROR", "PANIC": "ERROR"}
-# Lines that are independent of the previous record.
-_OWN_VOICE: Final = re.compile(
+# Lines that never continue the previous record.
+_INDEPENDENT: Final = re.compile(
     r"Traceback \(most recent call last\)|thread '[^']*' (?:\(\d+\) )?panicked|Error: |error: |docker: |Error response"
     r"|\[tgi-deploy\] |exec /\S+: |terminate called|\[rank\d+\]|\[[EWF]\d{3,}|NVRM: |\w[\w.-]*:\d+:\d+ \[\d+\] NCCL "
     r"|Out of memory: |oom-kill:|Memory cgroup out of memory|Linux version "
 )
-# The engine's own formats are in its grammar.
-# The line breaks of `str.splitlines`.
+# The line breaks of `str.splitlines`. (The engine's own formats are in its grammar.)
 _BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _BREAK: Final = re.compile(rf"\r\n|[{_BREAKS}]")
 # Each takes a hundred bytes and 15 microseconds. The 16 MiB read of a log are 160,000 lines of a real one.
@@ -165,7 +164,7 @@ def _lines(text: str, grammar: LogGrammar, earlier: int) -> Iterator[LogLine]:
                     system=raw.system,
                     after=after,
                     at_s=_seconds(raw.stamp),
-                    message=_said(bare, grammar),
+                    message=_without_quotes(bare, grammar),
                 )
 
 
@@ -177,12 +176,13 @@ def _level_of(raw: _Raw, before: str | None) -> tuple[str | None, bool]:
     """Return the level. A line without one belongs to the record before it, unless it is independent."""
     if raw.level is not None:
         return raw.level, False
-    if raw.system or (before != "ERROR" and _OWN_VOICE.match(raw.text.lstrip())):
+    if raw.system or (before != "ERROR" and _INDEPENDENT.match(raw.text.lstrip())):
         return None, False
     return before, before is not None
 
 
-def _said(text: str, grammar: LogGrammar) -> str:
+def _without_quotes(text: str, grammar: LogGrammar) -> str:
+    """Return the message without the spans before it, which can quote users' requests."""
     quoting = grammar.spans.search(text)
     return text if quoting is None else text[quoting.end() :]
 

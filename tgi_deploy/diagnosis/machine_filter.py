@@ -1,4 +1,4 @@
-"""The patterns with which a machine judges a start itself, in bash's syntax and small enough to send.
+"""The patterns by which a machine judges an engine's start on its own, in bash's syntax and small enough to send.
 
 A failure marked `final` in `profiles/diagnosis/` would recur, so the machine does not try again. Once the phase `ready`
 has begun, the log contains users' text and proves nothing about the configuration.
@@ -68,7 +68,7 @@ def extended(pattern: str) -> str:
 
     def replaced(token: re.Match[str]) -> str:
         if token.lastgroup in _REFUSED:
-            raise bad_table(f"a machine can't read {token[0]!r} in the pattern {pattern!r}, which is final")
+            raise bad_table(f"the pattern {pattern!r} is final, but bash does not support {token[0]!r}")
         kind = token.lastgroup or ""
         return token[0][1:] if kind == "plain" else _REPLACED.get(kind, token[0])
 

@@ -23,14 +23,14 @@ _FIELD: Final = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
-    """What to do. `commands`: those that need the most facts first; `{name}` is a placeholder for a fact."""
+    """What to do. `commands`: the one that needs the most facts first; `{name}` is a placeholder for a fact."""
 
     text: str
     commands: tuple[str, ...] = ()
 
     @property
     def general(self) -> tuple[str, ...]:
-        """Return the commands that don't need case-specific numbers."""
+        """The commands that don't need case-specific numbers."""
         return tuple(item for item in self.commands if _fields(item) <= _ALWAYS)
 
     def filled(self, facts: Mapping[str, str]) -> tuple[str, str | None]:
@@ -71,7 +71,7 @@ class OtherCause:
     """Another cause of the same text, and how to distinguish the two."""
 
     code: str
-    apart: str
+    distinguish_by: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +102,7 @@ class FailurePattern:
     final: bool
     cause: str
     remedy: Remedy
-    twins: tuple[OtherCause, ...] = ()
+    other_causes: tuple[OtherCause, ...] = ()
     small: SmallNumber | None = None
     unless: re.Pattern[str] | None = None
 
@@ -140,14 +140,14 @@ def patterns_from(codes: Sequence[Mapping[str, Any]]) -> tuple[FailurePattern, .
     """Return the failure patterns in the table's order.
 
     Raises:
-        InputError: `bad_profile` for an unknown phase, strength or twin.
+        InputError: `bad_profile` for an unknown phase, strength or other cause.
     """
     pages = pages_from(codes)
     found = tuple(_pattern(pages[item["code"]], text) for item in codes for text in item["signatures"])
     for pattern in found:
-        for twin in pattern.twins:
-            if twin.code not in pages:
-                raise bad_table(f"signature of {pattern.code}: unknown code {twin.code!r}")
+        for other in pattern.other_causes:
+            if other.code not in pages:
+                raise bad_table(f"signature of {pattern.code}: unknown code {other.code!r}")
     return found
 
 
@@ -189,7 +189,10 @@ def _pattern(page: Page, item: Mapping[str, Any]) -> FailurePattern:
         final=bool(item.get("final", False)),
         cause=item.get("cause", page.cause),
         remedy=_remedy(item) if "remedy" in item else page.remedy,
-        twins=tuple(OtherCause(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),
+        other_causes=tuple(
+            OtherCause(code=other["code"], distinguish_by=other["distinguish_by"])
+            for other in item.get("other_causes", ())
+        ),
         small=None if small is None else _small(small),
         unless=any_of(item["unless"], re.IGNORECASE) if "unless" in item else None,
     )
@@ -217,7 +220,7 @@ def any_of(patterns: Sequence[Any], flags: int = 0) -> re.Pattern[str]:
 
 
 def most_signs(text: str, signs: Mapping[str, Sequence[str]], otherwise: str) -> str:
-    """Return the name with the most signs in a text; `otherwise` if none has more."""
+    """Return the name whose patterns match a text most often; `otherwise` unless another matches more often."""
     counts = {name: len(any_of(found).findall(text)) for name, found in signs.items()}
     most = max(counts, key=lambda name: (counts[name], name == otherwise))
     return most if counts[most] else otherwise
@@ -227,7 +230,7 @@ def bad_table(reason: str) -> InputError:
     return InputError(
         "bad_profile",
         f"reading the engine's phase table: {reason}",
-        hint="fix phases.json, or the files of profiles/diagnosis",
+        hint="fix phases.json, or the files in profiles/diagnosis",
     )
 
 

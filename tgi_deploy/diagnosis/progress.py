@@ -43,13 +43,13 @@ class Progress:
 
     @property
     def steps(self) -> int:
-        """Return a number that increases with all progress except bytes."""
+        """A number that increases with all progress except downloaded bytes."""
         measured = self.kv_capacity_tokens is not None
         return self.files_done + self.files_present + self.shards_started + self.shards_ready + measured
 
     @property
     def ranks(self) -> int:
-        """Return the number of shards visible in the log; of a long wait, a console keeps only the end."""
+        """The number of shards, as far as the log shows them: a console keeps only the end of a long wait."""
         return self.shard_count or max(1, self.shards_started, self.highest_wait)
 
     def waited_s(self, line_s: float) -> float:

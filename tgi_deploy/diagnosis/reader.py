@@ -61,7 +61,7 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ErrorSeen:
+class LoggedError:
     """A line that reports an error. `rank`: 0 is the strongest."""
 
     rank: int
@@ -83,7 +83,7 @@ class EngineStart:
     progress: Progress = field(default_factory=Progress)
     evidence: tuple[Evidence, ...] = ()
     unmatched: LogLine | None = None
-    error: ErrorSeen | None = None
+    error: LoggedError | None = None
     failed: bool = False
     stopping: bool = False
     exit_code: int | None = None
@@ -99,7 +99,7 @@ class EngineStart:
 
     @property
     def forbids(self) -> Evidence | None:
-        """The first line which shows that this start does not run on the planned hardware."""
+        """The first line that shows that this start does not run on the planned hardware."""
         first = next((item for item in self.evidence if item.forbids), None)
         return None if first is None else replace(first, rank=first.pattern.strength)
 
@@ -151,7 +151,7 @@ class Reading:
     hangs: bool = False
     exits: int = 0
     final: bool = False
-    error_before: ErrorSeen | None = None
+    error_before: LoggedError | None = None
     last_line: str | None = None
 
     @property
@@ -176,7 +176,7 @@ class Reading:
         return bool(self.findings) or (self.latest.failed and not self.latest.stopping)
 
     @property
-    def unexplained(self) -> ErrorSeen | None:
+    def unexplained(self) -> LoggedError | None:
         """The first error, if no cause is known."""
         return self.latest.error if self.failed and not self.findings else None
 
@@ -193,12 +193,12 @@ def read(
 ) -> Reading:
     """Read a log or a part of it.
 
-    A console keeps only its last part (64 KiB on EC2). If that lacks the beginning of the latest start, `before`, the
-    reading of an earlier part, supplies it. The reason for a machine's state can be a line of the log.
+    A console keeps only the last part of a log (64 KiB on EC2). If that lacks the beginning of the latest start,
+    `before`, the reading of an earlier part, supplies it. A machine's state can be a line of the log, by `state_line`.
     """
     lines = read_lines(log_text, grammar)
-    goes_on = before is not None and not any(restart_at(grammar, line.text) is not None for line in lines)
-    reader = _Reader(grammar, before if goes_on else None)
+    continues = before is not None and not any(restart_at(grammar, line.text) is not None for line in lines)
+    reader = _Reader(grammar, before if continues else None)
     for line in lines:
         reader.take(line)
     return reader.reading(subject or Subject())
@@ -330,10 +330,10 @@ class _Reader:
     def _take_wrapped(self, first: LogLine, line: LogLine) -> None:
         """Join an exception's message that continues on the next lines."""
         same_record = line.inherited or (line.level is None and first.level is None)
-        goes_on = same_record and self._wraps < _MAX_WRAPS
+        continues = same_record and self._wraps < _MAX_WRAPS
         whole = replace(first, text=f"{first.text} {line.text}", message=f"{first.message} {line.message}")
-        self._wrapped, self._wraps = (whole, self._wraps + 1) if goes_on else (None, 0)
-        if goes_on and self._take_matches(whole):
+        self._wrapped, self._wraps = (whole, self._wraps + 1) if continues else (None, 0)
+        if continues and self._take_matches(whole):
             unmatched = self._now.unmatched
             if unmatched is not None and unmatched.number == first.number:
                 self._now = replace(self._now, unmatched=None)
@@ -386,10 +386,12 @@ class _Reader:
     def _take_error(self, line: LogLine, meaning: LineMeaning) -> None:
         rank, known = meaning.error_rank, self._now.error
         if rank is not None and (known is None or rank < known.rank):
-            self._now = replace(self._now, error=ErrorSeen(rank=rank, text=line.text[:LINE_CHARS], number=line.number))
+            self._now = replace(
+                self._now, error=LoggedError(rank=rank, text=line.text[:LINE_CHARS], number=line.number)
+            )
 
     def _exit(self, code: int) -> None:
-        """Record an exit. A later part of the log can show the same one again: it counts once."""
+        """Record an exit. A later part of the log can repeat the line: it counts once."""
         now = self._now
         if code != 0 and now.exit_code is None:
             self._exits += 1
@@ -405,11 +407,11 @@ def _is_loud(line: LogLine) -> bool:
 
 def _settled(best: Evidence, counted: Iterable[Evidence]) -> Evidence:
     """Resolve an ambiguous line: another line that shows only one of its two causes decides."""
-    twins = {twin.code for twin in best.pattern.twins}
+    ambiguous = {other.code for other in best.pattern.other_causes}
     others = [item for item in counted if item.pattern is not best.pattern]
     if any(item.pattern.code == best.pattern.code for item in others):
-        return replace(best, pattern=replace(best.pattern, twins=()))
-    return next((item for item in others if item.pattern.code in twins), best)
+        return replace(best, pattern=replace(best.pattern, other_causes=()))
+    return next((item for item in others if item.pattern.code in ambiguous), best)
 
 
 def _own_line(best: Evidence, counted: Sequence[Evidence]) -> Evidence:
@@ -426,7 +428,7 @@ def _judged(reading: Reading, grammar: LogGrammar, subject: Subject) -> Reading:
     """Return the reading with its findings. A hang of the latest start counts if no line names a cause."""
     latest = reading.latest
     hang = _hang(latest, grammar, subject) if latest.best(planned=subject.planned) is None else None
-    start, share = _telling(reading, subject)
+    start, share = _start_with_cause(reading, subject)
     found = _causes(start.best(planned=subject.planned), start, grammar, subject, share=share)
     died = next((item for item in (latest, *reversed(reading.earlier)) if item.died), latest)
     ended = died.best(planned=subject.planned) if died.died and not latest.serves else None
@@ -451,22 +453,22 @@ def _facts(start: EngineStart, subject: Subject) -> dict[str, str]:
     return {"name": "NAME", "model": "MODEL", **start.progress.facts(), **subject.facts}
 
 
-def _telling(reading: Reading, subject: Subject) -> tuple[EngineStart, float]:
+def _start_with_cause(reading: Reading, subject: Subject) -> tuple[EngineStart, float]:
     """Return the start that shows the cause, and the share of its confidence.
 
-    It is the latest one, unless it shows nothing (yet) and an earlier one does. A serving engine has recovered from
-    earlier failed starts, but not from an earlier crash while serving.
+    That is the latest start, unless it shows no cause (yet) and an earlier one does. An engine that serves has
+    recovered from earlier failed starts, but not from an earlier crash while serving.
     """
     latest = reading.latest
     if latest.best(planned=subject.planned) is not None:
         return latest, 1.0
     serves = latest.phase == READY and not latest.failed
-    telling = (
+    with_cause = (
         item
         for item in reversed(reading.earlier)
         if (item.phase == READY or not serves) and item.best(planned=subject.planned) is not None
     )
-    earlier = next(telling, None)
+    earlier = next(with_cause, None)
     return (latest, 1.0) if earlier is None else (earlier, _EARLIER_SHARE)
 
 

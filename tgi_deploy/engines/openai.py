@@ -47,7 +47,7 @@ def read_chat(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
         return failed(probe, reply.text)
     message = _first_choice(reply.body).get("message")
     if not isinstance(message, dict):
-        return failed(probe, f"no message came: {reply.text}")
+        return failed(probe, f"the reply has no message: {reply.text}")
     tokens = completion_tokens(reply.body)
     return Reply(detail=f"{tokens} tokens", text=str(message.get("content") or ""), tokens=tokens)
 

@@ -95,12 +95,12 @@ class ServingEngine(Protocol):
 
 @runtime_checkable
 class Invocable(Protocol):
-    """An engine that a service can run which passes requests on to a single route."""
+    """An engine for services that forward all requests to a single route."""
 
     def invocation(self, probe: ProbeRequest) -> ProbeRequest | None:
-        """Return the request to that route with the same answer; None for what can't be asked there.
+        """Return the request to that route that gets the same answer; None if there is none.
 
-        One whose whole answer may take long is streamed.
+        It is streamed if the whole answer may take long.
         """
 
     def as_answered(self, probe: ProbeRequest, reply: HttpReply) -> HttpReply:

@@ -44,8 +44,8 @@ def read_answer(hub_id: str, content: bytes) -> HubAnswer:
 def bad_hub_answer(hub_id: str, problem: str) -> InputError:
     return InputError(
         "bad_hub_answer",
-        f"Reading {hub_id} from the hub: its answer can't be used: {problem}.",
-        hint="Check HF_ENDPOINT, or give a directory with the model's config.json.",
+        f"reading {hub_id} from the hub: its answer can't be used: {problem}",
+        hint="check HF_ENDPOINT, or use a folder with the model's config.json",
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PUBLIC: Final = "https://huggingface.co"
-# For all requests about one model: up to two per file.
+# The time limit of all requests about one model: up to two per file.
 _LIMIT_S: Final = 60.0
 _PARTIAL: Final = 206
 _EVERY_MODELS: Final = "config.json"
@@ -67,8 +67,8 @@ class HubSource:
         if answer is None or not answer.whole:
             raise InputError(
                 "bad_checkpoint",
-                f"Reading {self.name}/{file}: it is larger than {bounded_json.MOST_BYTES // 2**20} MiB.",
-                hint="Name the repository of the original weights.",
+                f"reading {self.name}/{file}: it is larger than {bounded_json.MOST_BYTES // 2**20} MiB",
+                hint="use the repository of the original weights",
             )
         return answer.content
 
@@ -120,7 +120,7 @@ def _ask(
     headers: Mapping[str, str],
     **bounds: Any,  # noqa: ANN401 -- those of `get`
 ) -> hub_http.Answer:
-    """Return a good answer, or raise an error without the library's text, which contains URLs."""
+    """Return a 2xx response, or raise an InputError without the library's text, which contains URLs."""
     try:
         validate_repo_id(hub_id)
         answer = hub_http.get(url, {**build_hf_headers(token=get_token()), **headers}, **bounds)
@@ -158,22 +158,22 @@ def _gated(hub_id: str) -> InputError:
     had = "the current token has no access" if get_token() else "no token is set"
     return InputError(
         "hub_gated",
-        f"Reading {hub_id}: its files are gated and {had}.",
-        hint=f"Accept its terms on {_PUBLIC}/{hub_id}, then set HF_TOKEN to a token that may read it.",
+        f"reading {hub_id}: its files are gated, and {had}",
+        hint=f"accept its terms on {_PUBLIC}/{hub_id}, then set HF_TOKEN to a token that can read it",
     )
 
 
 def _not_found(hub_id: str, problem: str) -> InputError:
     return InputError(
         "hub_not_found",
-        f"Reading {hub_id} from the hub: {problem}.",
-        hint="Check the spelling; private models need HF_TOKEN.",
+        f"reading {hub_id} from the hub: {problem}",
+        hint="check the spelling; private models need HF_TOKEN",
     )
 
 
 def _unreachable(hub_id: str, endpoint: str, problem: str) -> InputError:
     return InputError(
         "hub_unreachable",
-        f"Reading {hub_id} from {endpoint} failed: {problem}.",
-        hint="Check the network and HF_ENDPOINT, or give a directory with the model's config.json.",
+        f"reading {hub_id} from {endpoint} failed: {problem}",
+        hint="check the network and HF_ENDPOINT, or use a folder with the model's config.json",
     )

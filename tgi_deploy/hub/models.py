@@ -55,7 +55,7 @@ class HubModels:
         except InputError as problem:
             if kept is None or problem.code not in _NO_ANSWER:
                 raise
-            return replaced(kept, notice=f"{problem.message} Using the cached commit {commit}.")
+            return replaced(kept, notice=f"{problem.message}; the cached commit {commit} is used")
 
     def of_folder(self, source: DirectorySource) -> Profile:
         """Return the model in a folder. Raises like `KeptModels.of_folder`."""

@@ -71,6 +71,8 @@ def _choice(candidate: Candidate) -> str:
     if candidate.replicas > 1:
         shards = f"{candidate.replicas} replicas of {shards}"
     price = f"{'about ' if offer.estimated else ''}${candidate.cost.usd_per_hour:.3f}/h"
+    if offer.dated:
+        price += f" ({offer.dated})"
     if offer.market == "owned":
         whose = f"a new node, {price}" if offer.is_added else "your own machine"
         return f"{offer.instance_type.name}, {shards}, {whose}"

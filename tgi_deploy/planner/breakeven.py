@@ -28,7 +28,7 @@ class Breakeven(Frozen, frozen=True, kw_only=True):
 
 
 def breakevens(plan: Plan) -> Iterator[Breakeven]:
-    """Return one per fallback, in order; none if prices are unknown, as for owned machines."""
+    """Yield one per fallback, in order; none if prices are unknown, as for owned machines."""
     for fallback in plan.fallbacks:
         if plan.chosen.cost.usd_per_hour and fallback.cost.usd_per_hour:
             yield breakeven(plan.chosen, fallback)

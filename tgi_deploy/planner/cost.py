@@ -29,9 +29,9 @@ def storage_for(hardware: InstanceType, *, weights_bytes: int, image_bytes: int,
     service holds the system.
     """
     on_nvme = hardware.nvme_bytes >= weights_bytes * 11 // 10
-    beside = 0 if on_nvme else weights_bytes * 11 // 10
+    weights_on_root = 0 if on_nvme else weights_bytes * 11 // 10
     is_hosted = hardware.status == "hosted"
-    root_gib = (0 if is_hosted else _SYSTEM_GIB) + _HEADROOM_GIB + -(-(image_bytes + beside) // GIB)
+    root_gib = (0 if is_hosted else _SYSTEM_GIB) + _HEADROOM_GIB + -(-(image_bytes + weights_on_root) // GIB)
     return Storage(
         root_volume_gib=0 if is_hosted and hardware.nvme_bytes else max(root_gib, least_gib),
         weights_on_nvme=on_nvme,

@@ -108,13 +108,14 @@ class Evaluator:
         return known
 
     def _with_prefill(self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int) -> Evaluation:
-        """Return the evaluation with the best prefill batch: with fewer prompts per batch, first tokens are sooner.
+        """Return the evaluation with the best prefill batch.
 
-        A smaller one also leaves more room for the KV cache, which matters if requests wait for room.
+        With fewer prompts per batch, first tokens come sooner. A smaller batch also leaves more room for the KV cache,
+        which matters if requests wait for room.
         """
         batches = self.every_prefill(hardware, num_shard, scheme, replicas)
         largest = next(batches)
-        return min((largest, *batches), key=_merit) if self._may_be_better_with_less(largest) else largest
+        return min((largest, *batches), key=_order) if self._smaller_may_be_better(largest) else largest
 
     def every_prefill(
         self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int
@@ -131,8 +132,8 @@ class Evaluator:
                 known.append(self.judge(self.request, smaller, replicas))
             yield known[place]
 
-    def _may_be_better_with_less(self, largest: Evaluation) -> bool:
-        """Return whether its first token is late, or requests wait for room in the KV cache."""
+    def _smaller_may_be_better(self, largest: Evaluation) -> bool:
+        """Return whether the largest batch has a late first token, or requests that wait for room in the KV cache."""
         speed = largest.performance
         if speed is None:
             return _OVERLOADED.issuperset(problem.code for problem in largest.problems)
@@ -206,7 +207,7 @@ class Evaluator:
         )  # fmt: skip
 
     def _coarse(self, scheme: Scheme) -> Iterator[Problem]:
-        """Return the rejection for weights below the request's minimum quality."""
+        """Yield the rejection for weights below the request's minimum quality."""
         request, found = self.request, self._quality(scheme)
         if request.quality != AUTO and is_below(found.grade, request.quality):
             yield Problem(
@@ -222,7 +223,7 @@ class Evaluator:
             )
 
 
-def _merit(evaluation: Evaluation) -> tuple[float, ...]:
+def _order(evaluation: Evaluation) -> tuple[float, ...]:
     """Return the sort key, smaller is better; prices are equal. Ties go to the larger batch."""
     speed, missed = evaluation.performance, evaluation.shortfall
     if evaluation.problems or speed is None:

@@ -19,9 +19,10 @@ _EVEN: Final = 0.01
 
 
 def frontier(configurations: Sequence[Configuration]) -> tuple[FrontierPoint, ...]:
-    """Return the non-dominated ones, the cheapest first. `configurations` are ranked: the first is the choice.
+    """Return the Pareto-optimal candidates, the cheapest first. `configurations` are ranked: the first is the choice.
 
-    If the choice meets the default service level, only those that meet it count; if it has room, only those that have.
+    If the choice meets the default service level, only candidates that meet it count; if it has memory headroom, only
+    those with headroom.
     """
     chosen = configurations[0]
     rivals = [
@@ -40,7 +41,7 @@ def frontier(configurations: Sequence[Configuration]) -> tuple[FrontierPoint, ..
 
 
 def _cheapest_offers(configurations: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Return each evaluation on its cheapest offer, and the unchanged choice."""
+    """Yield each evaluation on its cheapest offer, but the choice on its own offer."""
     chosen = configurations[0]
     best: dict[int, Configuration] = {id(chosen.evaluation): chosen}
     for item in configurations:
@@ -51,7 +52,7 @@ def _cheapest_offers(configurations: Sequence[Configuration]) -> Iterator[Config
 
 
 def _figures(item: Configuration) -> tuple[float, ...]:
-    """Return the criteria as shown by `point`, smaller is better: price, tokens/s, both latencies, quality."""
+    """Return the criteria as `point` rounds them, smaller is better: price, tokens/s, both latencies, quality."""
     speed = item.evaluation.performance
     if speed is None:
         raise AssertionError("a configuration has been timed")
@@ -60,7 +61,7 @@ def _figures(item: Configuration) -> tuple[float, ...]:
 
 
 def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Return whether it is at least as good in all criteria; of equal ones the earlier stays."""
+    """Return whether `one` is at least as good as `other` in all criteria. Of two equal ones, the earlier is kept."""
     return all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
 
 
@@ -82,12 +83,15 @@ def point(item: Configuration, *, chosen: bool = False) -> FrontierPoint:
         accelerator=offer.instance_type.accelerator.name, num_shard=evaluation.num_shard,
         replicas=evaluation.replicas, machines=item.machines, quantize=evaluation.scheme.name,
         quality_class=evaluation.quality.grade, total_usd_per_hour=item.usd_per_hour,
-        **shown(speed), chosen=chosen, knee=False, estimated=offer.estimated,
+        **shown(speed), chosen=chosen, knee=False, price_date=offer.price_date, estimated=offer.estimated,
     )  # fmt: skip
 
 
 def _knee(points: Sequence[FrontierPoint]) -> int | None:
-    """Return the knee, where throughput stops growing faster than price: the farthest point above the chord."""
+    """Return the index of the knee, where throughput stops growing faster than price; None if there is none.
+
+    That is the point farthest above the line from the first to the last one.
+    """
     if len(points) < 3:  # noqa: PLR2004 -- two ends have nothing between them
         return None
     prices = [float(one.total_usd_per_hour) for one in points]
@@ -105,15 +109,16 @@ def _knee(points: Sequence[FrontierPoint]) -> int | None:
 def alternatives(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
     """Return the best candidate of each other GPU and quality class, in ranking order.
 
-    First come those that cost less and meet the default service level as well, with weights of a lower class.
+    Those that cost less than the choice and meet the default service level equally well come first: their weights are
+    of a lower class.
     """
     best: dict[tuple[str, str], Configuration] = {}
     for item in configurations:
-        best.setdefault(_sort(item), item)
+        best.setdefault(_gpu_and_class(item), item)
     chosen, *others = best.values()
     others.sort(key=lambda item: item.usd_per_hour >= chosen.usd_per_hour or item.key[0].missed > chosen.key[0].missed)
     return tuple(others[:MAX_ALTERNATIVES])
 
 
-def _sort(item: Configuration) -> tuple[str, str]:
+def _gpu_and_class(item: Configuration) -> tuple[str, str]:
     return item.offer.instance_type.accelerator.name, item.evaluation.quality.grade

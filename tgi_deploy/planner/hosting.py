@@ -26,7 +26,7 @@ _SLACK: Final = 1.5
 
 
 def storage_problems(hosting: Hosting, hardware: InstanceType, storage: Storage) -> Iterator[Problem]:
-    """Yield why the weights have no room: no volume can be added to a machine with NVMe."""
+    """Yield the rejection if the weights do not fit: no volume can be attached to a machine with NVMe."""
     if hardware.nvme_bytes and not storage.weights_on_nvme:
         weights_gib, nvme_gib = round(storage.weights_bytes / GIB), round(hardware.nvme_bytes / GIB)
         yield Problem(
@@ -38,8 +38,8 @@ def storage_problems(hosting: Hosting, hardware: InstanceType, storage: Storage)
     elif storage.root_volume_gib > hosting.volume_gib:
         yield Problem(
             code="volume_too_large",
-            message=f"needs a volume of {storage.root_volume_gib} GiB, and {hosting.service}'s have at most "
-            f"{hosting.volume_gib}",
+            message=f"needs a volume of {storage.root_volume_gib} GiB, and {hosting.service}'s volumes have at most "
+            f"{hosting.volume_gib} GiB",
             data={"volume_gib": storage.root_volume_gib, "limit_gib": hosting.volume_gib},
         )
 
@@ -51,7 +51,7 @@ def start_problem(hosting: Hosting, startup: Iterable[StartupPhase]) -> Problem 
         return None
     return Problem(
         code="start_too_long",
-        message=f"the container needs about {expected_s:.0f} s to start; {_SLACK:g} times that is over the "
+        message=f"the container needs about {expected_s:.0f} s to start; {_SLACK:g} times that exceeds the "
         f"{hosting.start_s} s that {hosting.service} waits",
         data={"start_s": round(expected_s), "limit_s": hosting.start_s},
     )
@@ -71,12 +71,12 @@ def answer_problem(hosting: Hosting, speed: Performance | None, request: Request
 
 
 def scales_to(request: Request, supply: Supply) -> int | None:
-    """Return the most replicas that the service may run; None if it never changes their number by itself."""
+    """Return the maximum number of replicas to which the service may scale; None without autoscaling."""
     return request.replicas.most if supply.hosting is not None and request.replicas.varies else None
 
 
 def notices(hosting: Hosting | None, chosen: Candidate, request: Request) -> Iterator[str]:
-    """Yield that answers have to be streamed, and what the largest size costs."""
+    """Yield notices: the price at the largest size, and that answers have to be streamed."""
     longest_s = longest_answer_s(chosen.performance, request)
     if chosen.most_usd_per_hour is not None:
         about, asked = "about " if chosen.offer.estimated else "", request.replicas
@@ -93,7 +93,7 @@ def notices(hosting: Hosting | None, chosen: Candidate, request: Request) -> Ite
 
 
 def longest_answer_s(speed: Performance | None, request: Request) -> float:
-    """Return the seconds from a request to its last token, at the 95th percentile as far as it is known."""
+    """Return the seconds from a request to its last token, at the 95th percentile if known."""
     if speed is None:
         return 0.0
     first, each = speed.ttft_ms_p95 or speed.ttft_ms, speed.tpot_ms_p95 or speed.tpot_ms

@@ -86,8 +86,8 @@ def _several_replicas(search: Search, chosen: Configuration) -> Configuration | 
     request, supply = search.request, search.supply
     if request.replicas.most is not None or supply.most_replicas > 1:
         return None
-    left_open, most_usd = chosen.key[0], request.budget_usd_per_hour
-    if request.prefer == "cost" and not (left_open.missed or left_open.coarse):
+    defaults, most_usd = chosen.key[0], request.budget_usd_per_hour
+    if request.prefer == "cost" and not (defaults.missed or defaults.coarse):
         most_usd = chosen.served_usd_per_hour  # they could be better only in price
     several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS), budget_usd_per_hour=most_usd)
     cheapest = (offers[0] for offers in search.by_type.values())
@@ -96,12 +96,12 @@ def _several_replicas(search: Search, chosen: Configuration) -> Configuration | 
     best = next((item for item in found if item.evaluation.replicas > 1), None)
     if best is None or best.key >= chosen.key:
         return None
-    worth_it = left_open.missed or best.offer.market == "owned" or _is_well_below(best.usd_per_hour, chosen)
+    worth_it = defaults.missed or best.offer.market == "owned" or _is_well_below(best.usd_per_hour, chosen)
     return best if worth_it else None
 
 
 def _may_be_better(offer: Offer, chosen: Configuration) -> bool:
-    """Return whether its price could be lower, by the lower bound of one machine shared by several replicas."""
+    """Return whether several replicas on this offer could beat the choice: they cost at least one machine."""
     return chosen.key[0].missed or offer.market == "owned" or _is_well_below(offer.usd_per_hour or 0, chosen)
 
 
@@ -110,7 +110,7 @@ def _is_well_below(usd_per_hour: Decimal | int, chosen: Configuration) -> bool:
 
 
 def _nothing_on_offer(request: Request) -> Rejection:
-    """Return the rejection for an empty search: there is no offer there."""
+    """Return the rejection for an empty search: no offer matches the request."""
     what = request.instance_type or "no accelerated instance type"
     where = ", ".join(request.regions) if len(request.regions) <= _FEW_REGIONS else f"{len(request.regions)} regions"
     verb = "is not offered" if request.instance_type else "is offered"
@@ -130,15 +130,15 @@ def _nothing_on_offer(request: Request) -> Rejection:
 
 
 def _fallbacks(configurations: tuple[Configuration, ...]) -> Iterator[Configuration]:
-    """Return the next best candidates, each from a different capacity pool (type, region, market).
+    """Yield the next best candidates, each from a different capacity pool (type, region, market).
 
-    None is unusable, or has coarser weights than the choice unless requested, because fallbacks are used without
-    another confirmation.
+    Unless requested, none is less usable or has coarser weights than the choice, because fallbacks are used without
+    asking again.
     """
-    left_open = configurations[0].key[0]
+    defaults = configurations[0].key[0]
     seen = {_pool(configurations[0])}
     for configuration in configurations:
-        worse = configuration.key[0].unusable > left_open.unusable or configuration.key[0].coarse > left_open.coarse
+        worse = configuration.key[0].unusable > defaults.unusable or configuration.key[0].coarse > defaults.coarse
         if len(seen) > MAX_FALLBACKS:
             return
         if _pool(configuration) not in seen and not worse:

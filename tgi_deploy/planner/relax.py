@@ -169,7 +169,7 @@ class _Relaxer:
                         yield from self._replicated(variant)
 
     def _replicated(self, variant: _Variant) -> Iterator[_Variant]:
-        """Yield it with every requested number of replicas, and with the fewest for each set of limits."""
+        """Yield the variant with every requested number of replicas, and with the fewest for each set of limits."""
         each = slots(variant.hardware, variant.num_shard)
         asked = counts_of(self.request, self.supply.most_replicas, each)
         any_number = replaced(self.request, replicas=Replicas(least=1, most=MOST_REPLICAS), max_machines=None)
@@ -216,7 +216,10 @@ class _Relaxer:
             yield offers[0].instance_type, tuple(self._worth_a_look(offers))
 
     def _worth_a_look(self, offers: Sequence[Offer]) -> Iterator[tuple[Offer, Axes]]:
-        """Return, of the offers that change the same axes, those whose prices no other undercuts in every part."""
+        """Yield the offers worth considering: of those that change the same axes, all that no other undercuts.
+
+        Prices have parts (instance, volume, address); to undercut, an offer must cost no more in any of them.
+        """
         kept: dict[Axes, list[tuple[Decimal, ...]]] = {}
         for offer in sorted(offers, key=lambda offer: (*self._prices(offer), offer.region, offer.market)):
             axes, prices = frozenset(self._elsewhere(offer)), self._prices(offer)
@@ -227,8 +230,8 @@ class _Relaxer:
 
     def _prices(self, offer: Offer) -> tuple[Decimal, ...]:
         extras = self.supply.extra_prices.get(offer.region)
-        beside = (extras.volume_usd_per_gib_month, extras.public_ipv4_usd_per_hour) if extras else (Decimal(0),) * 2
-        return (Decimal("Infinity") if offer.usd_per_hour is None else offer.usd_per_hour, *beside)
+        extra = (extras.volume_usd_per_gib_month, extras.public_ipv4_usd_per_hour) if extras else (Decimal(0),) * 2
+        return (Decimal("Infinity") if offer.usd_per_hour is None else offer.usd_per_hour, *extra)
 
     def _elsewhere(self, offer: Offer) -> Iterator[str]:
         if self.request.regions and offer.region not in self.request.regions:
@@ -331,7 +334,7 @@ class _Relaxer:
                     yield here | elsewhere | self._over_budget(configuration), configuration
 
     def _evaluations(self, variant: _Variant, context: int, load: int) -> Iterator[Evaluation]:
-        """Yield its working evaluations; with a speed limit one per prefill batch, as each meets different limits."""
+        """Yield the working evaluations; with a speed limit, one per prefill batch, since each meets other limits."""
         if all(limit.default for limit in self.request.limits):
             found = iter((self._evaluation(variant, context, load),))
         else:

@@ -27,10 +27,10 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
     if offer.is_added:
         kind = "estimated" if offer.estimated else "listed"
         yield f"on-demand price of a new node as {kind} on {offer.price_date} ({offer.price_source})"
-        yield "the planner does not know the account's quota and capacity"
+        yield "quotas and capacity are not checked"
     elif offer.market == "owned":
-        price = "no price" if offer.usd_per_hour is None else "its price is your own cost"
-        yield f"the machine is yours: {price}, and the accelerators are assumed to be free"
+        price = "it has no price" if offer.usd_per_hour is None else "its price is what it costs you"
+        yield f"the machine is your own: {price}, and its accelerators are assumed to be idle"
     else:
         kind = "estimated" if offer.estimated else "listed"
         yield f"{offer.market} price as {kind} on {offer.price_date} ({offer.price_source})"
@@ -40,35 +40,35 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
             yield f"{what} prices in {offer.region} are estimates"
         if supply.hosting is not None:
             yield f"{supply.hosting.service} offers every instance type that {offer.region} has"
-        yield "the planner does not know the account's quota and capacity"
+        yield "quotas and capacity are not checked"
     if request.model.model.source and request.model.model.parameters:
         yield f"model shape from {request.model.model.source.partition(';')[0]}"
-    yield "speed is predicted by an analytic model at the promised load, fully used"
-    yield from _limits_said(chosen)
+    yield "speed is predicted by an analytic model, under the requested load"
+    yield from _memory_notes(chosen)
     chip = chosen.offer.instance_type.accelerator
     if chosen.engine.container.host is not None:
         yield chosen.engine.container.host.remark
-        yield f"the prediction is based on the figures of {chip.name}, not on measured speed"
+        yield f"the prediction is based on the datasheet of {chip.name}, not on measured speed"
     if chip.loses:
         yield chip.loses
     if request.utilization < 1:
-        yield f"tokens are priced for that load during {request.utilization * 100:.4g} % of the time"
+        yield f"token prices assume that load for {request.utilization * 100:.4g} % of the time"
     if chip.confidence != "high":
-        yield f"the figures of {chip.name} have {chip.confidence} confidence"
+        yield f"confidence in the figures of {chip.name} is {chip.confidence}"
 
 
-def _limits_said(chosen: Candidate) -> Iterator[str]:
+def _memory_notes(chosen: Candidate) -> Iterator[str]:
     """Yield notes on the choice's memory."""
     memory, settings = chosen.memory, chosen.engine.settings
     if memory.tight:
         left, unsure = (round(size / MIB) for size in (memory.margin_bytes, memory.uncertainty_bytes))
-        yield f"memory is tight: {left} MiB are left on each card, and start-up logs vary by {unsure} MiB"
+        yield f"memory is tight: {left} MiB are left on each accelerator, and startup logs vary by {unsure} MiB"
     if settings.max_input_tokens < settings.max_total_tokens - 1:
         yield f"prompts may have {settings.max_input_tokens} of the context's {settings.max_total_tokens} tokens"
 
 
 def notices(request: Request, chosen: Candidate, supply: Supply, more: Configuration | None) -> Iterator[str]:
-    """Return the notices. `more`: a better plan with several replicas, which the target can't run yet."""
+    """Yield the notices. `more`: a better plan with several replicas, which the target can't run yet."""
     yield from _quality(request, chosen, supply)
     if more is not None:
         yield _several(more, runs_one=supply.hosting is None)
@@ -91,13 +91,13 @@ def missed_limits(request: Request, chosen: Configuration) -> Iterator[str]:
     shortfall, within = chosen.evaluation.shortfall, chosen.key[0].times
     nearest = within == (shortfall.answer if shortfall.unusable else shortfall.times)
     how = (
-        "this comes closest"
+        "; this comes closest"
         if nearest
-        else f"not even to a request alone; this is the cheapest that comes within {within:g} times"
+        else f", not even for a single request; this is the cheapest that comes within {within:g} times"
     )
     price = "" if request.budget_usd_per_hour is None else f" for ${request.budget_usd_per_hour}/h"
     yield (
-        f"the default service level is missed: {figures}; nothing on offer{price} meets it, and {how}. "
+        f"the default service level is missed: {figures}. Nothing on offer{price} meets it{how}. "
         "--slo none accepts that without a warning"
     )
 
@@ -105,7 +105,7 @@ def missed_limits(request: Request, chosen: Configuration) -> Iterator[str]:
 def _figure(item: LimitOutcome) -> str:
     name, unit, option = _NAMES[item.limit.metric]
     chance = f", met with a chance of {item.chance:.0%}" if item.predicted <= item.limit.value else ""
-    return f"{name} about {item.predicted:,.0f} {unit} where {item.limit.value:g} is the default{chance} (--{option})"
+    return f"{name} about {item.predicted:,.0f} {unit}, default limit {item.limit.value:g}{chance} (--{option})"
 
 
 def _quality(request: Request, chosen: Candidate, supply: Supply) -> Iterator[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_REQUESTS: Final = 1_000_000
 _MOST_ARRIVALS_PER_S: Final = 100_000.0
-_FINE: Final = 1.005
+_TOLERANCE: Final = 1.005
 
 
 def replica_load(evaluator: Evaluator, evaluation: Evaluation) -> ReplicaLoad | None:
@@ -58,14 +58,14 @@ def _arriving(evaluator: Evaluator, evaluation: Evaluation, request: Request) ->
     low, high = 1 / _MOST_ARRIVALS_PER_S, _MOST_ARRIVALS_PER_S
     if not judged(low).is_enough:
         return ReplicaLoad(requests=None, arrivals_per_s=None, bound_by=_missed(judged(low)))
-    while high / low > _FINE:
+    while high / low > _TOLERANCE:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if judged(middle).is_enough else (low, middle)
     return ReplicaLoad(requests=None, arrivals_per_s=low, bound_by=_missed(judged(high)))
 
 
 def _missed(judged: Evaluation) -> Metric | None:
-    """Return the missed limit; None if the queue grows without end, or memory runs out."""
+    """Return the first limit that is missed; None if the queue grows without end, or memory runs out."""
     return next((item.limit.metric for item in judged.outcomes if not item.met), None)
 
 

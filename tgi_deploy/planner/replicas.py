@@ -44,9 +44,8 @@ def worth_judging(
 ) -> Iterator[Evaluation]:
     """Yield the evaluations of a configuration with the fewest replicas and with the fewest that are enough.
 
-    `every`: with all numbers instead.
-    Enough means meeting the user's limits, and the default ones as well as the maximum number does. If none is enough,
-    the largest number is used, unless even a single request is too slow.
+    Enough means meeting the user's limits, and coming as close to the default ones as the maximum number does. If none
+    is enough, the largest number is used, unless even a single request is too slow. `every`: judge all numbers instead.
     """
     first = judged(least)
     counts = (least, *(() if first.fit.problems else more))

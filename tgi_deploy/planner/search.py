@@ -115,7 +115,7 @@ class Search:
         )  # fmt: skip
 
     def _nearly(self, offer: Offer, evaluation: Evaluation, problems: tuple[Problem, ...]) -> Iterator[Configuration]:
-        """Return the configuration if all its problems concern speed."""
+        """Yield the configuration if all its problems concern speed."""
         if evaluation.performance is not None and _SLOW.issuperset(problem.code for problem in problems):
             configuration = self.configuration(offer, evaluation)
             if configuration is not None:
@@ -170,7 +170,7 @@ class Search:
     def _affordable(
         self, counts: Sequence[int], hardware: InstanceType, num_shard: int, scheme: Scheme, most_usd: Decimal | None
     ) -> Iterator[int]:
-        """Yield numbers of replicas while their machines cost at most that on some offer."""
+        """Yield the first numbers of replicas whose machines cost at most `most_usd` an hour on some offer."""
         for count in counts:
             machines = replicas.machines(hardware, num_shard, count)
             if most_usd is not None and not self._buyable(hardware, scheme, machines, most_usd):
@@ -237,7 +237,7 @@ class Search:
             storage=storage,
             served_usd_per_hour=served,
             most_usd_per_hour=most_usd,
-            key=rank.sort_key(self.request.prefer, self._merit(offer, evaluation, served, nearness)),
+            key=rank.sort_key(self.request.prefer, self._criteria(offer, evaluation, served, nearness)),
         )
 
     def _most_usd_per_hour(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal) -> Decimal:
@@ -248,18 +248,18 @@ class Search:
         price = self.price(offer, evaluation.scheme, largest)
         return usd_per_hour if price is None else price[0]
 
-    def _merit(
+    def _criteria(
         self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal, nearness: tuple[bool, float]
-    ) -> rank.Merit:
+    ) -> rank.Criteria:
         request, speed = self.request, evaluation.performance
         if speed is None:
             raise AssertionError("a configuration has been timed")
-        unspoken = request.quality == AUTO and request.quantize == AUTO and request.min_bits is None
+        by_default = request.quality == AUTO and request.quantize == AUTO and request.min_bits is None
         unusable, times = nearness
-        return rank.Merit(
+        return rank.Criteria(
             loss=evaluation.quality.order,
             tight=evaluation.memory.tight,
-            coarse=unspoken and is_below(evaluation.quality.grade, AUTO),
+            coarse=by_default and is_below(evaluation.quality.grade, AUTO),
             missed=evaluation.shortfall.missed,
             unusable=unusable,
             times=times,
@@ -388,9 +388,10 @@ def _price_problem(offer: Offer, usd_per_hour: Decimal | None, budget_usd_per_ho
         return Problem(code=unpriced, message=_UNPRICED[unpriced].format(offer=offer))
     if usd_per_hour is None or budget_usd_per_hour is None or usd_per_hour <= budget_usd_per_hour:
         return None
+    date = f" ({offer.dated})" if offer.dated else ""
     return Problem(
         code="over_budget",
-        message=f"costs {'about ' if offer.estimated else ''}${usd_per_hour:.3f}/h in total,"
+        message=f"costs {'about ' if offer.estimated else ''}${usd_per_hour:.3f}/h in total{date},"
         f" over the budget of ${budget_usd_per_hour}/h",
         data={"total_usd_per_hour": usd_per_hour, "budget_usd_per_hour": budget_usd_per_hour},
     )

@@ -65,7 +65,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
     clients: float
 
     def requests_per_s(self) -> float:
-        """The time between requests; `e2e_s` includes the wait for a place in the batch, so all clients count."""
+        """Return the rate; `e2e_s` includes the wait for a place in the batch, so all clients count."""
         return self.clients / self.e2e_s
 
 
@@ -77,7 +77,7 @@ def fitting_batch(work: Work, traffic: Traffic, kv_tokens: float, *, limited: bo
 
 
 def timing(work: Work, traffic: Traffic, kv_tokens: float) -> Timing:
-    """Return what a client sees."""
+    """Return the times that clients observe."""
     largest = fitting_batch(work, traffic, kv_tokens, limited=traffic.kind not in _TOGETHER)
     if traffic.kind == "open":
         return _open(work, traffic, largest)
@@ -135,7 +135,7 @@ def _burst(work: Work, traffic: Traffic, batch: float, clients: float) -> Timing
 
 
 class _Parts(Frozen, frozen=True, kw_only=True):
-    """Return the seconds of a request in a batch: its own prefill, the others', and the steps of its output."""
+    """The seconds of a request in a batch: its own prefill, the others', and the steps of its output."""
 
     alone: float
     others: float

@@ -179,7 +179,7 @@ class Work:
 
         Kernels run while the host launches the next ones; tokens are chosen and sent when both are done.
         """
-        matrices = _beside(self.stream_s(batch), self.products_s(batch) + self.head_s(batch), self.engine.overlap)
+        matrices = _overlapped(self.stream_s(batch), self.products_s(batch) + self.head_s(batch), self.engine.overlap)
         step = matrices + self.cache_s(batch, context) + self.all_reduce_s(batch) + self._host_s
         return max(step, self.floor_s(batch)) + self.host_s(batch, served=served)
 
@@ -213,12 +213,12 @@ class Work:
         tokens = prompts * prompt
         chunks = max(1.0, math.ceil(tokens / self.chunk_tokens))
         sweeps, products = chunks * self.stream_s(min(tokens, self.chunk_tokens)), prompts * self.products_s(prompt)
-        beside = prompts * self.prompt_s(prompt) - products + chunks * self._host_s
-        return max(math.hypot(sweeps, products) + beside, self.floor_s(math.inf))
+        other = prompts * self.prompt_s(prompt) - products + chunks * self._host_s
+        return max(math.hypot(sweeps, products) + other, self.floor_s(math.inf))
 
 
-def _beside(one_s: float, other_s: float, overlap: float) -> float:
-    """Return the seconds of both: their sum at an overlap of 1, closer to the longer one above that."""
+def _overlapped(one_s: float, other_s: float, overlap: float) -> float:
+    """Return the seconds for both: their sum if `overlap` is 1, closer to the longer of the two above that."""
     if overlap == 1:
         return one_s + other_s
     return float((one_s**overlap + other_s**overlap) ** (1 / overlap))

@@ -6,7 +6,7 @@ logs; deadlines are three times the expected duration, with a minimum, so that a
 how long a phase may go without visible progress: three times its largest single step, at least its normal silence.
 `limit_s` bounds a phase that is past its deadline but makes progress: a slow download is not thrown away.
 
-This has the host's phases; the engine provides its own.
+This module has the host's phases; the engine provides its own.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 _LAUNCH_S: Final = 40.0
 _BOOT_S: Final = 90.0
 _REGISTRY_MB_S: Final = 150.0
-# Nothing is seen of a service's machine before its container writes: launch, boot and pull together, and the search for
-# a machine of each of five types, 300 s each. A public report of an endpoint on SageMaker has 333 s for the pull alone.
+# A service shows nothing of its machine before the container writes to its log. This covers launch, boot and pull, and
+# the search for a machine of each of five types, 300 s each. In a public report of a SageMaker endpoint, the pull alone
+# took 333 s.
 _HOSTED_S: Final = 2400.0
 _UNPACK_FACTOR: Final = 0.5  # the packed image is about half its size on disk
 _LARGEST_LAYER: Final = 0.5  # of the image: a pull shows no progress while it unpacks a layer
@@ -40,7 +41,7 @@ _NETWORK_SHARE: Final = 0.6
 _SLACK: Final = 3.0
 _STRETCH: Final = 3.0  # times the deadline, for a phase that makes progress
 
-# A service checks an engine for itself, and lets former machines finish, before it reports the new one.
+# A service runs its own health checks, and drains the former machines, before it reports the new one.
 _SERVICE_S: Final = 900.0
 _LAST: Final = "ready"
 _ONLY_RENTED: Final = frozenset({"launching", "booting"})
@@ -64,17 +65,17 @@ def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     """Return the phases from the launch to the first answer, in order."""
     host = _host_phases(candidate.offer.instance_type, candidate.storage)
     hosted = candidate.offer.instance_type.status == "hosted"
-    own = (_settled(phase) if hosted else phase for phase in candidate.engine.startup)
+    own = (_in_service(phase) if hosted else phase for phase in candidate.engine.startup)
     return tuple(_estimate(phase) for phase in (*host, *own))
 
 
-def _settled(phase: StartupPhase) -> StartupPhase:
-    """Return a phase of a hosted engine: the service takes it into service after its own checks."""
+def _in_service(phase: StartupPhase) -> StartupPhase:
+    """Return the phase of a hosted engine, which serves only after the service's own checks."""
     return replaced(phase, floor_s=phase.floor_s + _SERVICE_S) if phase.phase == _LAST else phase
 
 
-def planned_again(planned: Iterable[PlannedPhase], storage: Storage, *, emptied: bool) -> tuple[PhaseEstimate, ...]:
-    """Return the phases of a restart with the image on disk, and the weights unless their drives were `emptied`.
+def phases_of_restart(planned: Iterable[PlannedPhase], storage: Storage, *, emptied: bool) -> tuple[PhaseEstimate, ...]:
+    """Return the phases of a restart. The image is on disk, and so are the weights unless NVMe drives were `emptied`.
 
     Deadlines are unchanged.
     """

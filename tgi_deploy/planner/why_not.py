@@ -1,13 +1,14 @@
-"""Explains hardware under a request: the reasons against each shards x quantization, or its rank.
+"""Explains why hardware was not chosen: the reasons against each shards x quantization, or its rank.
 
 Uses the search's evaluations, so that an explanation can't differ from the plan.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tgi_deploy.planner.hosting import scales_to
+from tgi_deploy.planner.rank import CRITERIA
 from tgi_deploy.planner.replicas import machines, slots
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import Frozen, replaced
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate, Cost, Performance
     from tgi_deploy.values.request import Preference, Request
     from tgi_deploy.values.supply import Offer, Supply
-
-# Names of the parts of `rank.sort_key` after the defaults.
-CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {
-    "cost": ("price an hour", "bits lost to quantization", "throughput", "time to first token", "name"),
-    "quality": ("bits lost to quantization", "price an hour", "throughput", "time to first token", "name"),
-    "speed": ("throughput", "price an hour", "bits lost to quantization", "time to first token", "name"),
-    "value": ("price of a token", "bits lost to quantization", "price an hour", "time to first token", "name"),
-}
 
 
 class Priced(Frozen, frozen=True, kw_only=True):

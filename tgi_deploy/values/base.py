@@ -44,7 +44,7 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_S)]
 
 
-# A fact that goes with a code, whose keys are the code's own.
+# A value in the `data` of a problem; each code has keys of its own.
 Scalar = bool | int | float | str | None
 Row = Mapping[str, Scalar]
 Fact = Scalar | Sequence[Scalar | Row] | Row
@@ -125,7 +125,7 @@ class Where(msgspec.Struct, frozen=True):
         return InputError(
             "bad_profile",
             printable(f"{place}: {problem}", _LONGEST_MESSAGE),
-            hint=printable(f"Fix {self.file} and try again.", _LONGEST_MESSAGE),
+            hint=printable(f"fix {self.file} and try again", _LONGEST_MESSAGE),
         )
 
 

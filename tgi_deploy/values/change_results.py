@@ -111,7 +111,7 @@ class UpData(Value, frozen=True, kw_only=True):
 
 
 class SwitchData(Value, frozen=True, kw_only=True):
-    """`data` of `stop`, `start` and `restart`. Without a record, the engine is neither awaited nor proved."""
+    """`data` of `stop`, `start` and `restart`. Without a record, nothing waits for the engine or proves it."""
 
     name: str
     instance: str
@@ -141,7 +141,7 @@ class ScaleData(Value, frozen=True, kw_only=True):
 
 
 class ReceiptLineData(Value, frozen=True, kw_only=True):
-    """A removed resource. `removed_is` says whether `removed` was observed or is an upper bound."""
+    """A removed resource. `removed_is`: whether `removed` was observed or is an upper bound."""
 
     kind: str
     id: str

@@ -61,7 +61,7 @@ class Spec(Value, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Return the hash that decides whether a deployment changes.
 
-        It ignores image sizes, the sources of secrets, and what only targets use or the arguments say, too.
+        It ignores image sizes, the sources of secrets, what only targets use, and what the arguments repeat.
         """
         container = replaced(
             self.container,
@@ -266,7 +266,7 @@ class Deployment(Value, frozen=True, kw_only=True):
 
     @property
     def estimated(self) -> bool:
-        """Whether its price rests on an estimate, as spot prices and derived ones do."""
+        """Whether its price is an estimate, like spot prices and derived ones."""
         plan = self.current.plan
         is_spot = any(pool.market == "spot" for pool in self.current.pools[:1])
         return is_spot or (plan is not None and plan.chosen.estimated)

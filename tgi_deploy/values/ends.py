@@ -145,7 +145,7 @@ def endless(ends: Ends, usd_per_hour: Decimal | None) -> tuple[Problem, ...]:
     if ends.any or usd_per_hour is None:
         return ()
     message = (
-        f"no limit terminates this machine: about ${usd_per_month(usd_per_hour):,.0f} a month; "
-        "a limit such as --ttl would"
+        f"nothing ends this machine automatically: about ${usd_per_month(usd_per_hour):,.0f} a month until 'down'; "
+        "--ttl sets a limit"
     )
     return (warning("no_limit", message),)

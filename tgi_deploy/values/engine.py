@@ -149,7 +149,7 @@ class Pins(Value, frozen=True, kw_only=True):
 
 
 class Case(Value, frozen=True, kw_only=True):
-    """One configuration to judge. `allow_turing`: the user accepts a release's limits on an overridden architecture.
+    """One configuration to judge. `allow_turing`: the user accepts what the release can't do on that architecture.
 
     `prefill_tokens`: the maximum of prompt tokens per step; None: as many as leave room for the promise.
     `variables_only`: the container gets no arguments.

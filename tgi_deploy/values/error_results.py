@@ -1,4 +1,4 @@
-"""`data` of `--json` if a command fails: each key is present if its part is known."""
+"""`data` of `--json` if a command fails. A key is present only if its value is known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ErrorResource(Document, frozen=True, kw_only=True):
 
 
 class StillBilled(Document, frozen=True, kw_only=True):
-    """A machine that is or may still be running: its cost, and the command that removes it."""
+    """A machine that is running, or may be: its cost, and the command that removes it."""
 
     machine: str | None
     region: str

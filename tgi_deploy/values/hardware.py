@@ -22,7 +22,7 @@ class Accelerator(Value, frozen=True, kw_only=True):
     """A chip, or a slice of one. Figures are dense (without sparsity) and per chip.
 
     `driver_name` is its name in nvidia-smi, `most_per_host` the maximum per host, `slice` its share of the chip's
-    memory: below 1, it can't communicate with other slices. `loses` says what a slice lacks of the chip.
+    memory: below 1, it can't communicate with other slices. `loses`: what a slice lacks, as a sentence.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Accelerator(Value, frozen=True, kw_only=True):
 
 
 class InstanceType(Value, frozen=True, kw_only=True):
-    """Rentable hardware, owned hardware (`status="owned"`, from `--hardware`), or a machine of a service ("hosted").
+    """Rentable hardware, owned hardware (`status="owned"`, from `--hardware`), or a service's machine ("hosted").
 
     `partition` is a fractional machine's share of its chip, `driver` a driver that only some images have.
     """

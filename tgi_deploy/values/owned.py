@@ -21,7 +21,7 @@ _TENTH: Final = Decimal("0.1")
 
 
 class OwnedMachine(Value, frozen=True, kw_only=True):
-    """An owned machine and its costs. `hardware` and `interconnect` are as for hardware without a price.
+    """An owned machine and its costs. `hardware` has the form of `--hardware`.
 
     `board_w` is the power of each busy accelerator, `host_w` that of the rest of the machine, `idle_w` that of the
     whole idle machine (None: as when busy). `machines` is their number, `utilization` the share of time at the planned

@@ -15,7 +15,7 @@ from tgi_deploy.values.request import Limit, Market, Metric, Request
 from tgi_deploy.values.serving import Access, Metrics
 from tgi_deploy.values.supply import CostLine, Offer
 
-# Rejections that no change of the request resolves, the more surprising first.
+# Prefixes of rejections that no change of the request resolves, the most surprising first.
 _UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
@@ -112,7 +112,7 @@ class Rejection(Value, frozen=True, kw_only=True):
 
     @property
     def distance(self) -> tuple[Any, ...]:
-        """From a plan: unresolvable ones last, then by number of reasons, price, lacking memory, model."""
+        """The sort key, nearest first: unresolvable ones last, then by number of reasons, price and missing memory."""
         price = self.usd_per_hour
         unalterable = (rank for rank, prefix in enumerate(_UNALTERABLE, start=1) if self.code.startswith(prefix))
         return (
@@ -139,7 +139,7 @@ class LimitOutcome(Value, frozen=True, kw_only=True):
 class Candidate(Value, frozen=True, kw_only=True):
     """A working offer with shards, replicas, quantization and engine settings.
 
-    `most_usd_per_hour`: everything billed at the largest size, where the number of replicas changes by itself.
+    `most_usd_per_hour`: everything billed at the largest size; None without autoscaling.
     """
 
     offer: Offer
@@ -160,7 +160,7 @@ class Candidate(Value, frozen=True, kw_only=True):
 
     @property
     def rent_usd_per_hour(self) -> Decimal | None:
-        """Return the hourly bill, at its largest size if that changes by itself; None for an owned machine."""
+        """The hourly bill, at the largest size with autoscaling; None for an owned machine."""
         return None if self.offer.market == "owned" else self.most_usd_per_hour or self.cost.usd_per_hour
 
 
@@ -193,6 +193,7 @@ class FrontierPoint(Document, frozen=True, kw_only=True):
     tpot_ms: float
     chosen: bool
     knee: bool
+    price_date: str = ""
     estimated: bool = False
 
 
@@ -235,7 +236,7 @@ class Plan(Value, frozen=True, kw_only=True):
 
 
 class NoFeasiblePlan(Value, frozen=True, kw_only=True):
-    """Nothing works: all rejections, and the smallest single changes that would help."""
+    """Nothing works: all rejections, and the smallest changes of the request that would help."""
 
     request: Request
     rejections: tuple[Rejection, ...]

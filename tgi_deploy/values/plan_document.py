@@ -37,7 +37,7 @@ class PlannedModel(Document, frozen=True, kw_only=True):
 
 
 class Choice(Document, frozen=True, kw_only=True):
-    """A candidate's summary. `usd_per_hour` is the machine's price; `estimated` where it is not listed, as for spot."""
+    """A candidate's summary. `usd_per_hour` is the machine's price, which is `estimated` if not listed, as for spot."""
 
     instance_type: str
     region: str
@@ -241,7 +241,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
 
 
 class NearMissData(Value, frozen=True, kw_only=True):
-    """The smallest change of one option that would help, and what it leads to."""
+    """A minimal change of options that would help, and the choice that it leads to."""
 
     code: str
     message: str
@@ -267,7 +267,7 @@ class LockedCatalog(Document, frozen=True, kw_only=True):
 
 
 class LockData(Value, frozen=True, kw_only=True):
-    """The basis of a lock, with hashes of the model's shape and of the figures used."""
+    """What a lock is based on, with hashes of the model's shape and of the figures used."""
 
     model: LockedModel
     engine: LockedEngine

@@ -34,7 +34,7 @@ class SweepData(Value, frozen=True, kw_only=True):
 
 
 class ReasonData(Value, frozen=True, kw_only=True):
-    """Why a configuration does not work. `numbers` are the compared values."""
+    """Why a configuration does not work. `numbers` are the values behind the message."""
 
     code: str
     message: str
@@ -42,13 +42,15 @@ class ReasonData(Value, frozen=True, kw_only=True):
 
 
 class PriceData(Value, frozen=True, kw_only=True):
-    """The price in one region and market; `usd_per_hour` is None if it is not offered there."""
+    """The price in one region and market; `usd_per_hour` is None if it is unknown."""
 
     region: str
     market: Market
     usd_per_hour: Decimal | None
     lines: tuple[CostLine, ...]
     within_budget: bool
+    price_date: str = ""
+    estimated: bool = False
 
 
 class ConfigurationData(Value, frozen=True, kw_only=True):
@@ -142,7 +144,7 @@ class DiffData(Value, frozen=True, kw_only=True):
 
 
 class FiguresData(Value, frozen=True, kw_only=True):
-    """Return a median with its 80 % interval."""
+    """A median with its 80 % interval."""
 
     median: float
     low: float

@@ -48,7 +48,7 @@ class Replicas(Value, frozen=True, kw_only=True):
 
     @property
     def varies(self) -> bool:
-        """Whether it is a range, within which targets that can do so let the number follow the load."""
+        """Whether it is a range, within which targets with autoscaling follow the load."""
         return self.most is not None and self.most > self.least
 
     @property
@@ -58,7 +58,7 @@ class Replicas(Value, frozen=True, kw_only=True):
 
 
 class Limit(Value, frozen=True, kw_only=True):
-    """A speed limit. If the user did not set it (`default`), missing it is reported; otherwise it rejects."""
+    """A speed limit. Missing one that the user set rejects a configuration; missing a `default` one is reported."""
 
     metric: Metric
     value: float
@@ -121,7 +121,7 @@ class Request(RequestTerms, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """Return all speed limits, including those of the default service level that are not overridden."""
+        """All speed limits, including those of the default service level that are not overridden."""
         asked: tuple[tuple[Metric, float | None, float | None], ...] = (
             ("ttft_ms", self.ttft_ms, DEFAULT_TTFT_MS),
             ("tpot_ms", self.tpot_ms, DEFAULT_TPOT_MS),

@@ -133,7 +133,7 @@ class Step(Value, frozen=True, kw_only=True):
     """One step. Creating steps have the desired resource, the others the known attributes of the existing one.
 
     `alive` is False if a resource to delete may have ended before: it was ending when last seen, or was not seen.
-    `rests`: whether a machine that was seen is stopped.
+    `rests`: whether the machine is stopped; None if unknown.
     """
 
     action: Action
@@ -211,7 +211,7 @@ class ReplicaState(Value, frozen=True, kw_only=True):
 
 
 class AutoscalerState(Value, frozen=True, kw_only=True):
-    """What changes the number of replicas by itself, and its bounds. `problem`: why it does not work, or empty."""
+    """The autoscaler with its bounds. `problem`: why it does not work, or empty."""
 
     id: str
     least: int
@@ -223,8 +223,8 @@ class MachineState(Value, frozen=True, kw_only=True):
     """A machine's state as reported by its cloud. `address` is the engine's, in the form for `probe`.
 
     `reclaimed`: the cloud reclaimed a spot machine. `refusal` is the code of why the cloud refuses to create it, which
-    waiting does not change, else empty. `remedy` is what to do about its end, empty if only the tables of
-    known failures have one. `replicas` are those that it consists of, if others than itself.
+    waiting does not change, else empty. `remedy` is what to do about its end, empty if only the tables of known
+    failures have one. `replicas` are its parts, if it consists of several.
     """
 
     state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated", "missing"]

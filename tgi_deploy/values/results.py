@@ -94,7 +94,7 @@ class Replica(Value, frozen=True, kw_only=True):
     usd_per_hour: Decimal | None
 
 
-class SeenData(Value, frozen=True, kw_only=True):
+class ExistingResourceData(Value, frozen=True, kw_only=True):
     """An existing resource; an `attached` one belongs to another and is deleted with it."""
 
     key: str
@@ -152,7 +152,7 @@ class DeploymentStatusData(Value, frozen=True, kw_only=True):
     replicas: tuple[Replica, ...]
     recorded: DeploymentData | None
     owners: tuple[str, ...]
-    seen: tuple[SeenData, ...]
+    resources: tuple[ExistingResourceData, ...]
     drift: tuple[DriftData, ...]
     ends: tuple[EndData, ...]
     spot_notice: str | None

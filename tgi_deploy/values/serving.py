@@ -82,7 +82,7 @@ def reach_of(host: str) -> Reach:
 
 
 class Traffic(Frozen, frozen=True, kw_only=True):
-    """Traffic to an endpoint. `api_key`: whether its engine requires one; `encrypted`: it answers over TLS alone."""
+    """Traffic to an endpoint. `api_key`: whether its engine requires one; `encrypted`: it answers only over TLS."""
 
     reach: Reach
     api_key: bool
@@ -90,7 +90,7 @@ class Traffic(Frozen, frozen=True, kw_only=True):
 
     @property
     def unencrypted(self) -> str | None:
-        """Return the sentence about unencrypted traffic; None without any, or if it stays on this computer."""
+        """What travels unencrypted, as a sentence; None if nothing does, or only on this computer."""
         if self.encrypted or self.reach == "loopback":
             return None
         what = "the API key, prompts and answers" if self.api_key else "prompts and answers"
@@ -102,7 +102,7 @@ class Traffic(Frozen, frozen=True, kw_only=True):
             raise InputError(
                 "plaintext_key",
                 "the API key would travel unencrypted to a public address, where an eavesdropper could steal it",
-                hint="give 'up' --tls to encrypt it, --plaintext to accept that, or no key",
+                hint="add --tls to encrypt it, or --plaintext to accept that, or use no key",
             )
 
 
@@ -132,7 +132,7 @@ def reported_certificate(console: str) -> Certificate | None:
 
 
 def url_of(address: str, port: int, *, encrypted: bool = False) -> str:
-    """Return the URL of an address, which may be one already."""
+    """Return the URL of an address, unchanged if it is a URL already."""
     if "://" in address:
         return address
     host, slash, path = address.partition("/")

@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
 from tgi_deploy.errors import Problem, warning
-from tgi_deploy.text import rate
+from tgi_deploy.text import dated, rate
 from tgi_deploy.values.base import Document, Value
 from tgi_deploy.values.engine import Release
 from tgi_deploy.values.hardware import InstanceType
@@ -96,12 +96,17 @@ class Offer(Value, frozen=True, kw_only=True):
         """Whether the user's cluster first has to add the machine: one that is there has no listed price."""
         return self.market == "owned" and bool(self.price_date)
 
+    @property
+    def dated(self) -> str:
+        """The date of the price, as `listed 2026-07-20`; empty without a price."""
+        return dated(self.price_date, estimated=self.estimated)
+
 
 class AddedMachine(Value, frozen=True, kw_only=True):
     """A machine that a cluster adds by its `pool` when a pod needs it, at its on-demand price.
 
-    `spot_usd_per_hour` is an estimate; None if the pool never rents it so. `most`: how many more the pool may add.
-    `needed`: no machine of the kind has room now.
+    `spot_usd_per_hour` is an estimate; None if the pool rents no spot machines. `most`: how many more the pool may add.
+    `needed`: no existing machine of this type has room now.
     """
 
     pool: str
@@ -126,13 +131,14 @@ class AddedMachine(Value, frozen=True, kw_only=True):
         """Return the warning that so many will be added, and what they cost."""
         nodes = "a new node" if number == 1 else f"{number} new nodes"
         each = " each" if number > 1 else ""
-        price = f"{rate(self.usd_per_hour, estimated=self.estimated)}{each} on demand in {self.region}"
+        date = dated(self.price_date, estimated=self.estimated)
+        price = f"{rate(self.usd_per_hour, estimated=self.estimated)}{each} on demand in {self.region} ({date})"
         spot = self.spot_usd_per_hour
         less = "" if spot is None else f", or {rate(spot, estimated=True)} as spot, which the pool may choose"
         return warning(
             "new_node",
             f"{nodes} by the NodePool {self.pool}: {self.instance_type}, {price}{less}",
-            "it costs that until Karpenter removes it, which the NodePool's disruption settings decide",
+            "it is billed until Karpenter removes it; the NodePool's disruption settings decide when",
             pool=self.pool,
             instance_type=self.instance_type,
             nodes=number,
@@ -157,8 +163,9 @@ class Hosting(Value, frozen=True, kw_only=True):
     """A service that runs the engine on its own machines: one container on each, given variables only.
 
     A whole answer takes at most `answer_s`, a streamed one `stream_s`, and the container's start `start_s`. A machine
-    has its NVMe, or else a volume of at most `volume_gib`. The container serves on `port`, and keeps weights in
-    `cache`; `variables` are those that its entry point calls otherwise; `registries` are the image's, by region.
+    has NVMe, or else a volume of at most `volume_gib`. The container serves on `port` and keeps weights in `cache`.
+    `variables` maps the engine's variables to those that the image's entry point calls differently; `registries` has
+    the image's registry by region.
     """
 
     service: str

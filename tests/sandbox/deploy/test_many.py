@@ -58,7 +58,7 @@ def test_resources_changed_by_hand_are_reported_and_removed(program):
     ec2 = program.client("ec2")
     (status,) = program.here("status", "tampered").json["data"]["deployments"]
     assert "security_group_drift" not in {item["code"] for item in status["drift"]}
-    ids = {item["kind"]: item["id"] for item in status["seen"]}
+    ids = {item["kind"]: item["id"] for item in status["resources"]}
     ec2.authorize_security_group_ingress(
         GroupId=ids["security-group"], IpProtocol="tcp", FromPort=22, ToPort=22, CidrIp="0.0.0.0/0"
     )

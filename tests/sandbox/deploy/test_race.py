@@ -76,6 +76,6 @@ def check_that_nothing_else_is_there(program, winner, monkeypatch):
     assert gc["data"]["orphans"] == []
     (status,) = program.run("status", "raced", "--json").json["data"]["deployments"]
     own = {item["id"] for item in winner["data"]["deployment"]["resources"]}
-    assert {item["id"] for item in status["seen"] if not item["attached"]} == own
+    assert {item["id"] for item in status["resources"] if not item["attached"]} == own
     assert program.run("down", "raced", "--yes", "--json").code == 0
     assert program.run("list", "--json").json["data"]["deployments"] == []

@@ -41,7 +41,7 @@ def result(file, read):
     with pytest.raises(InputError) as caught:
         read()
     assert caught.value.code == "bad_profile"
-    assert caught.value.hint == f"Fix {file} and try again."
+    assert caught.value.hint == f"fix {file} and try again"
     return caught.value.message.removeprefix(f"{file}: ")
 
 

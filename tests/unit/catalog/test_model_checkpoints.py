@@ -261,7 +261,7 @@ def test_gpt2_stores_its_masks(name, tmp_path):
 
 @pytest.mark.parametrize(
     ("wanted", "says"),
-    [(None, "take the original repository"), ("awq", "is already quantized with 'bitsandbytes'")],
+    [(None, "use the original repository"), ("awq", "is already quantized with 'bitsandbytes'")],
 )
 def test_plans_reject_weights_packed_by_bitsandbytes(wanted, says, tmp_path):
     config = checkpoints.config_of(LLAMA, **quantized_by("bitsandbytes", load_in_4bit=True))

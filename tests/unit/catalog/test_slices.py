@@ -54,7 +54,7 @@ def test_slices_are_found_in_common_spellings(catalog, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1g.10gb", "is a slice of"),
+        ("1g.10gb", "is a slice, and its GPU is missing"),
         ("L4-MIG-1g.10gb", "does not support MIG"),
         ("A30-MIG-3g.20gb", "its profiles are 1g.6gb, 2g.12gb, 4g.24gb"),
         ("A100-MIG-3g.40gb", "'A100' could be"),
@@ -107,7 +107,7 @@ def test_an_arm_host_is_recognized_by_its_gpu(catalog):
     ("text", "says"),
     [
         ("NVL72", "4xGB200"),
-        ("DGX SuperPOD", "the cards of one"),
+        ("DGX SuperPOD", "the GPUs of one"),
         ("Trainium3", "does not name Trainium3"),
         ("MI300A", "does not name the MI300A"),
     ],

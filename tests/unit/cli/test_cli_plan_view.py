@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tgi_deploy.cli.views.plan import _bar, details_text, no_plan_text
 from tgi_deploy.cli.views.plan_summary import summary_text
-from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.documents import no_plan_document, plan_document
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
@@ -56,6 +56,62 @@ def test_a_plan_prints_about_fifteen_lines(made, monkeypatch):
 
 def test_a_listed_price_has_its_date(made):
     assert f"(listed {made.chosen.offer.price_date})" in " ".join(summary(made).split())
+
+
+def with_price_dates(made, dates):
+    """Return the plan with a price date, and whether it is an estimate, for each row of its tables."""
+
+    def offer(item, date, estimated):
+        return replaced(item, offer=replaced(item.offer, price_date=date, estimated=estimated))
+
+    return replaced(
+        made,
+        frontier=tuple(
+            replaced(made.frontier[0], price_date=date, estimated=estimated) for date, estimated in dates
+        ),
+        alternatives=tuple(offer(made.alternatives[0], *given) for given in dates),
+    )  # fmt: skip
+
+
+EACH = "price dates on the right"
+
+
+@pytest.mark.parametrize("title", ["Frontier", "All alternatives", "Alternatives"])
+@pytest.mark.parametrize(
+    ("dates", "heading", "rows"),
+    [
+        ([("2026-07-20", False)] * 2, "listed 2026-07-20", ["", ""]),
+        ([("2025-06-28", True)] * 2, "estimated 2025-06-28", ["", ""]),
+        ([("2026-07-20", False), ("2026-07-21", False)], EACH, ["2026-07-20", "2026-07-21"]),
+        ([("2026-07-20", False), ("2026-07-20", True)], EACH, ["2026-07-20", "2026-07-20"]),
+        ([("", False), ("2026-07-20", False)], EACH, ["", "2026-07-20"]),
+    ],
+)
+def test_a_table_has_the_date_of_its_prices_in_the_heading_or_in_each_row(made, title, dates, heading, rows):
+    plan = with_price_dates(made, dates)
+    first, *lines = section(summary(plan) if title == "Alternatives" else details(plan), title).splitlines()
+    assert first.endswith(heading)
+    shown = re.sub(r"\n {10,}", "  ", "\n".join(line for line in lines if "AS OF" not in line)).splitlines()
+    shown = [line for line in shown if "$" in line]
+    assert [found[0] if (found := re.search(r"\d{4}-\d\d-\d\d$", line)) else "" for line in shown] == rows
+    assert ["about $" in line for line in shown] == [estimated for _, estimated in dates]
+
+
+def test_every_price_of_the_json_has_its_date(catalog):
+    document = plan_document(plan(OptionTexts(model="llama3-13b", market="any"), catalog, {}))
+    for row in (document.chosen, *document.frontier, *document.alternatives, *document.fallbacks):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", row.price_date)
+        assert row.estimated == (row.market == "spot")
+
+
+def test_a_near_miss_has_the_date_of_its_price(catalog):
+    outcome = plan(OptionTexts(model="llama3-13b", budget="0.3"), catalog, {})
+    endings = {re.search(r", (about )?\$\S+/h \((listed|estimated) [-\d]{10}\)$", item.message).groups()
+               for item in outcome.near_misses}  # fmt: skip
+    assert endings == {(None, "listed"), ("about ", "estimated")}
+    for shown, item in zip(no_plan_document(outcome)["near_misses"], outcome.near_misses, strict=True):
+        assert f"{shown.chosen.price_date})" in shown.message
+        assert shown.chosen.estimated == item.candidate.offer.estimated
 
 
 def test_spot_prices_are_labeled_as_estimates_everywhere(catalog):
@@ -211,7 +267,7 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
     assert text.startswith("No machine meets your requirements for llama3-13b.")
     for command in commands:
         assert f"    {command}\n" in text
-    assert "over_budget (" in text
+    assert "costs $0.821/h in total (listed 2026-07-20), over the budget of $0.3/h" in " ".join(text.split())
 
 
 def test_the_nearest_memory_miss_lacks_the_least(catalog):
@@ -226,7 +282,7 @@ def test_the_nearest_memory_miss_lacks_the_least(catalog):
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("deepseek-ai/DeepSeek-R1", "the images of TGI 3.3.7 do not carry; --engine-version 3.1.0 has them"),
+        ("deepseek-ai/DeepSeek-R1", "the images of TGI 3.3.7 do not have; --engine-version 3.1.0 has them"),
         ("Qwen/Qwen3-235B-A22B", "--json shows every rejection; or choose another model"),
     ],
 )

@@ -90,7 +90,7 @@ def broken(**changes):
         (broken(codes=[page_with(match=[])]), "empty"),
         (broken(codes=[page_with(match=[7])]), "non-strings"),
         (broken(codes=[page_with(match=["x"], strength="fair")]), "unknown strength"),
-        (broken(codes=[page_with(match=["x"], twins=[{"code": "nobody", "apart": "x"}])]), "nobody"),
+        (broken(codes=[page_with(match=["x"], other_causes=[{"code": "nobody", "distinguish_by": "x"}])]), "nobody"),
         (broken(progress=[{"kind": "mood", "match": "x"}]), "mood"),
         (broken(error_lines=[{"kind": "message", "match": "x"}]), "no kind of error_lines is 'exception'"),
         (broken(exits=dict(DATA["exits"], match="exited")), "group 'code'"),

@@ -196,7 +196,7 @@ def test_missing(place):
     refusal = place.refusal("acme/llama")
     assert refusal.code == "hub_not_found"
     assert "acme/llama" in refusal.message
-    assert "Did you mean meta-llama/Llama-3.1-8B" in place.refusal("meta-llama/Llama-3.1-9B").hint
+    assert "did you mean meta-llama/Llama-3.1-8B" in place.refusal("meta-llama/Llama-3.1-9B").hint
 
 
 def test_gated(place, monkeypatch):

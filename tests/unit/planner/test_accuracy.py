@@ -69,7 +69,7 @@ def test_intervals_cover_80_percent_of_unseen_cells(foreign):
 def test_coverage_per_gpu_is_within_chance(scripts, foreign):
     """Fewer than one set of rows in a hundred would be held as seldom by an interval that holds four in five."""
     accuracy = scripts["accuracy"]
-    for name, found in accuracy.groups(foreign, accuracy.of_card_and_kind, fewest=8):
+    for name, found in accuracy.groups(foreign, accuracy.of_gpu_and_kind, fewest=8):
         count, inside = len(found), sum(one.held for one in found)
         chance = sum(math.comb(count, k) * 0.8**k * 0.2 ** (count - k) for k in range(inside + 1))
         assert chance > 0.01, name

@@ -71,7 +71,7 @@ def test_a_median_within_the_goal_shows_its_probability(make_request: Callable[.
     made = make_plan(request, supply_of(request), catalog.engine)
     assert isinstance(made, Plan)
     (missed,) = (text for text in made.notices if "default service level" in text)
-    assert re.search(r"about \d\d ms where 80 is the default, met with a chance of \d\d% \(--tpot-ms\)", missed)
+    assert re.search(r"about \d\d ms, default limit 80, met with a chance of \d\d% \(--tpot-ms\)", missed)
 
 
 def test_a_load_too_high_for_any_machine_gets_the_nearest(
@@ -121,7 +121,7 @@ def test_the_fewest_equally_near_replicas_are_chosen(make_request: Callable[...,
     made = make_plan(request, supply_of(request), catalog.engine)
     assert isinstance(made, Plan)
     assert made.chosen.replicas == 1
-    assert any("not even to a request alone" in notice for notice in made.notices)
+    assert any("not even for a single request" in notice for notice in made.notices)
 
 
 @pytest.mark.slow

@@ -180,4 +180,4 @@ def test_utilization_prices_tokens_and_changes_nothing_else(
     assert dear is not None
     assert cheap is not None
     assert float(dear) == pytest.approx(4 * float(cheap), abs=1e-3)
-    assert "tokens are priced for that load during 25 % of the time" in idle.assumptions
+    assert "token prices assume that load for 25 % of the time" in idle.assumptions

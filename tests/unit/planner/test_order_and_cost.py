@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tgi_deploy.engines.tgi.schemes import schemes, served_dtype
 from tgi_deploy.planner.cost import hourly_cost, storage_for
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.rank import Merit, sort_key
+from tgi_deploy.planner.rank import CRITERIA, Criteria, sort_key
 from tgi_deploy.planner.search import Search
 from tgi_deploy.planner.service_level import UNUSABLE
 from tgi_deploy.values.base import replaced
@@ -115,13 +115,13 @@ def test_the_order_is_total_and_does_not_depend_on_the_order_of_offers(
 )
 def test_preferences(prefer: Preference, better: tuple[int, str, float], worse: tuple[int, str, float]) -> None:
     def key(loss: int, usd: str, speed: float) -> tuple[object, ...]:
-        return sort_key(prefer, merit(loss=loss, usd_per_hour=Decimal(usd), output_tokens_per_s=speed))
+        return sort_key(prefer, criteria(loss=loss, usd_per_hour=Decimal(usd), output_tokens_per_s=speed))
 
     assert key(*better) < key(*worse)
 
 
 def test_at_the_same_price_headroom_ranks_before_quality() -> None:
-    sure, tight = merit(loss=1), merit(loss=0, tight=True, output_tokens_per_s=101.0)
+    sure, tight = criteria(loss=1), criteria(loss=0, tight=True, output_tokens_per_s=101.0)
     assert sort_key("cost", sure) < sort_key("cost", tight) < sort_key("cost", replaced(sure, usd_per_hour=Decimal(2)))
     assert sort_key("quality", tight) < sort_key("quality", sure)
 
@@ -130,13 +130,13 @@ def test_at_the_same_price_headroom_ranks_before_quality() -> None:
 def test_defaults_come_before_every_preference(prefer: Preference) -> None:
     """First near-lossless ones that meet the goals, then slow but usable, then 4-bit, then unusable ones."""
     in_order = [
-        merit(),
-        merit(**missed(1.5)),
-        merit(coarse=True),
-        merit(coarse=True, **missed(1.5)),
-        merit(**missed(2.5)),
-        merit(**missed(3.0)),
-        merit(coarse=True, **missed(2.1)),
+        criteria(),
+        criteria(**missed(1.5)),
+        criteria(coarse=True),
+        criteria(coarse=True, **missed(1.5)),
+        criteria(**missed(2.5)),
+        criteria(**missed(3.0)),
+        criteria(coarse=True, **missed(2.1)),
     ]
     worse_in_all_else = [
         replaced(item, loss=9 - number, usd_per_hour=Decimal(9 - number), output_tokens_per_s=1.0 + number)
@@ -146,16 +146,33 @@ def test_defaults_come_before_every_preference(prefer: Preference) -> None:
     assert keys == sorted(keys)
 
 
+@pytest.mark.parametrize("prefer", get_args(Preference))
+@pytest.mark.parametrize(
+    ("worse", "name"),
+    [
+        ({"tight": True}, "memory margin"),
+        ({"loss": 1}, "bits lost to quantization"),
+        ({"tpot_ms": 11.0}, "latency"),
+        ({"ttft_ms": 101.0}, "latency"),
+        ({"names": ("z",)}, "name"),
+    ],
+)
+def test_the_criterion_that_decides_is_named(prefer: Preference, worse: dict[str, object], name: str) -> None:
+    one, other = sort_key(prefer, criteria()), sort_key(prefer, criteria(**worse))
+    pairs = zip(CRITERIA[prefer], one[1:], other[1:], strict=True)
+    assert [criterion for criterion, mine, theirs in pairs if mine != theirs] == [name]
+
+
 def missed(times: float) -> dict[str, object]:
     return {"missed": True, "unusable": times > UNUSABLE, "times": times}
 
 
-def merit(**changes: object) -> Merit:
+def criteria(**changes: object) -> Criteria:
     values = {
         "loss": 0, "tight": False, "coarse": False, "missed": False, "unusable": False, "times": 1.0,
         "usd_per_hour": Decimal(1), "output_tokens_per_s": 100.0, "ttft_ms": 100.0, "tpot_ms": 10.0, "names": ("same",),
     }  # fmt: skip
-    return Merit(**(values | changes))
+    return Criteria(**(values | changes))
 
 
 def test_several_machines_are_billed_with_a_load_balancer() -> None:

@@ -338,7 +338,7 @@ def test_a_spot_notice_ends_the_wait_early():
         (dead("Taken", "Taken: by somebody who pays more", reclaimed=True), "spot_reclaimed", "spot"),
         (dead("Taken", state="stopped", reclaimed=True), "spot_reclaimed", "spot"),
         (dead("Server.InternalError", "host failed"), "machine_died", "new machine"),
-        (dead("Client.InstanceInitiatedShutdown", state="shutting-down"), "machine_died", "--ttl"),
+        (dead("Client.InstanceInitiatedShutdown", state="shutting-down"), "machine_died", "longer limit"),
         (dead("Server.InsufficientInstanceCapacity"), "machine_died", "regions"),
         (dead("Client.InternalError"), "machine_died", "key"),
         (dead("Client.InternalError", remedy="ask whoever ended it"), "machine_died", "ask whoever ended it"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.views.text import heading, table, wrapped
+from tgi_deploy.cli.views.text import heading, price_dates, table, wrapped
 from tgi_deploy.text import count, plural, rate, usd
 
 if TYPE_CHECKING:
@@ -111,18 +111,20 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
     if len(points) < 2:  # noqa: PLR2004 -- the choice alone is not informative
         return ""
     shown = _thinned(points)
-    header = ("machine", "runs", "weights", "price", "tokens/s", "first token", "quality", "")
+    date, dates = price_dates((point.price_date, point.estimated) for point in shown)
+    header = ("machine", "runs", "weights", "price", "tokens/s", "first token", "quality", "", "as of" * any(dates))
     rows = [
         (
             f"{point.machines} x {point.instance_type}" if point.machines > 1 else point.instance_type,
             _runs(point), _method(point), _price(point), count(point.output_tokens_per_s),
-            f"{count(point.ttft_ms)} ms", point.quality_class, _mark(point),
+            f"{count(point.ttft_ms)} ms", point.quality_class, _mark(point), cell,
         )
-        for point in shown
+        for point, cell in zip(shown, dates, strict=True)
     ]  # fmt: skip
     more = len(points) - len(shown)
-    note = "no candidate is better in price, speed and quality" + (f"; {more} more with --json" if more else "")
-    return f"{heading('Frontier', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
+    note = ("Pareto-optimal in price, speed and quality", f"{more} more with --json" if more else "", date)
+    title = heading("Frontier", "; ".join(filter(None, note)))
+    return f"{title}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
 
 
 def _price(point: FrontierPoint) -> str:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views import choice
-from tgi_deploy.cli.views.text import heading, table, width, wrapped
+from tgi_deploy.cli.views.text import heading, price_dates, table, width, wrapped
 from tgi_deploy.text import cents, count, duration, gib, one_line, plural, rate, usd
 from tgi_deploy.values.supply import usd_per_month
 
@@ -279,10 +279,16 @@ def _top(plan: Plan) -> str:
     """Return the best of other accelerators and quality classes, and the fallbacks if there is no capacity."""
     lines = []
     if plan.alternatives:
-        slow = "; * misses the service level" if any(map(_is_slow, plan.alternatives)) else ""
-        lines = [heading("All alternatives", f"best of each accelerator and quality class{slow}")]
+        offers = (item.offer for item in plan.alternatives)
+        date, dates = price_dates((offer.price_date, offer.estimated) for offer in offers)
+        slow = "* too slow" if any(map(_is_slow, plan.alternatives)) else ""
+        note = "; ".join(filter(None, ("best of each accelerator and quality class", slow, date)))
+        lines = [heading("All alternatives", note)]
         here = _place(plan.chosen)
-        rows = [_row(number, item, here) for number, item in enumerate(plan.alternatives, start=1)]
+        rows = [
+            (*_row(number, item, here), cell)
+            for number, (item, cell) in enumerate(zip(plan.alternatives, dates, strict=True), start=1)
+        ]
         lines += table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")[1:]
     if plan.fallbacks:
         pools = dict.fromkeys(_pool(item, plan.chosen) for item in plan.fallbacks)
@@ -307,7 +313,7 @@ def _place(candidate: Candidate) -> str:
 
 
 def _row(number: int, candidate: Candidate, here: str) -> tuple[str, ...]:
-    """Return the cells of a row. Only accelerators in use count, and a location is shown only if it is not `here`."""
+    """Return the cells of a row, the last two of them numbers. `here` is the choice's place, which is not repeated."""
     offer = candidate.offer
     place = "" if _place(candidate) == here else _place(candidate)
     method = (candidate.dtype if candidate.quantize == "none" else candidate.quantize) + "*" * _is_slow(candidate)

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.views.text import table, wrapped
+from tgi_deploy.cli.views.text import price_dates, table, wrapped
 from tgi_deploy.text import cents, count, one_line, usd
 from tgi_deploy.values.base import as_dict
 
@@ -18,7 +18,8 @@ _COLUMNS: Final = ("instance type", "accelerators", "quantize", "$/h", "ttft", "
 _RIGHT: Final = frozenset({4, 5, 6, 7, 8})
 CSV_COLUMNS: Final = (
     "value", "instance_type", "region", "market", "num_shard", "quantize", "usd_per_hour", "ttft_ms", "tpot_ms",
-    "output_tokens_per_s", "usd_per_million_output_tokens", "kv_capacity_tokens", "code", "reason",
+    "output_tokens_per_s", "usd_per_million_output_tokens", "kv_capacity_tokens", "code", "reason", "price_date",
+    "estimated",
 )  # fmt: skip
 
 
@@ -37,12 +38,19 @@ def _csv_row(row: SweepRow) -> tuple[str, ...]:
 
 def sweep_text(found: SweepData) -> str:
     """Return the table; values without a plan come after it, each with its reason."""
-    planned = [_cells(row, row.chosen, row.performance) for row in found.rows if row.chosen and row.performance]
+    planned = [
+        (_cells(row, row.chosen, row.performance), (row.chosen.price_date, row.chosen.estimated))
+        for row in found.rows
+        if row.chosen and row.performance
+    ]
+    date, dates = price_dates(priced for _, priced in planned)
+    rows = [(*cells, cell) for (cells, _), cell in zip(planned, dates, strict=True)]
     missed = [
         wrapped(one_line(f"{row.value}  {row.code}: {row.reason}"), first="") for row in found.rows if not row.chosen
     ]
-    shown = table((found.setting, *_COLUMNS), planned, right=_RIGHT) if planned else ""
-    return shown + "".join(f"{line}\n" for line in missed)
+    shown = table((found.setting, *_COLUMNS, "as of" * any(dates)), rows, right=_RIGHT) if rows else ""
+    notes = [] if any(dates) or not date else [f"prices {date}"]
+    return shown + "".join(f"{line}\n" for line in (*notes, *missed))
 
 
 def _cells(row: SweepRow, chosen: Choice, speed: PlannedSpeed) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy.text import dated
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -45,6 +47,17 @@ def wrapped(text: str, *, first: str = "  ", rest: str = "  ") -> str:
     return textwrap.fill(
         text, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
+
+
+def price_dates(items: Iterable[tuple[str, bool]]) -> tuple[str, list[str]]:
+    """Return when the prices of a table's rows were collected: a note for its heading, and a last cell for each row.
+
+    `items` are dates, and whether the price is an estimate. If all are the same, the cells are empty.
+    """
+    found = list(items)
+    if len(set(found)) > 1:
+        return "price dates on the right", [date for date, _ in found]
+    return "".join(dated(date, estimated=estimated) for date, estimated in found[:1]), [""] * len(found)
 
 
 def accelerated() -> str:
@@ -82,10 +95,13 @@ def table(
 ) -> str:
     """Return a table with capital headings and columns as wide as their widest cell; `right` are aligned right.
 
-    On a narrower terminal, each row continues on the next line, indented to its second column.
+    On a narrower terminal, each row continues on the next line, indented to its second column. A last column without
+    any text is left out.
     """
     lines = [tuple(title.upper() for title in header), *(tuple(row) for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
+    if not widths[-1]:
+        widths.pop()
     under = _GAP * 2 + " " * min(widths[0], 8)
     bands = list(_bands(widths, width() - len(indent), len(under)))
     texts = ["\n".join(_banded(line, widths, bands, right, indent, under)) for line in lines]

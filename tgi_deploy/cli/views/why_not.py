@@ -151,8 +151,7 @@ def _prices(variant: Variant, request: Request) -> Iterator[str]:
 
 
 def _price(item: Priced, request: Request) -> str:
-    market = f"{item.offer.market}{', estimated,' if item.offer.estimated else ''}"
-    where = f"price, {market} in {item.offer.region}"
+    where = ", ".join(filter(None, (f"price, {item.offer.market} in {item.offer.region}", item.offer.dated)))
     if item.cost is None:
         return f"{where}: unknown, and an unknown price does not count as free"
     parts = " + ".join(f"{usd(line.usd_per_hour)} {line.item}" for line in item.cost.lines)

@@ -1,7 +1,7 @@
 """TGI's images for accelerators without CUDA, from `backends.json`: the same release with other kernels.
 
-Plans support a build if the file has its differences; for all other chips the file has the reason why not. It describes
-one version: images of other versions are not planned.
+Plans support a build if the file has its differences; for all other chips the file has the reason why not. The file
+describes one version of TGI; plans don't support these images of other versions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of why a configuration can't run, the most fundamental first.
+"""Checks whether a configuration can run, the most fundamental first.
 
 All checks run on every configuration: suggestions need to know whether *only* one of them failed. To add a check, add a
 function to `CHECKS` and its cases.
@@ -66,7 +66,7 @@ def check_host_architecture(facts: Facts) -> Problem | None:
         return None
     return Problem(
         code="host_architecture",
-        message=f"the host's processor is {arch}; TGI images exist for {', '.join(facts.release.cpu_archs)} only",
+        message=f"the host's processor is {arch}; TGI images exist only for {', '.join(facts.release.cpu_archs)}",
         data={"cpu_arch": arch},
     )
 
@@ -194,7 +194,7 @@ def check_quantization_available(facts: Facts) -> Problem | None:
     elif scheme.prequantized:
         text = (
             f"TGI {facts.release.version} quantizes with {scheme.name!r} while it loads, and cannot load weights "
-            "that are already packed: take the original repository"
+            "that are already packed: use the original repository"
         )
     elif own is not None:
         text = f"the checkpoint is already quantized with {own.method!r}"
@@ -249,7 +249,7 @@ def check_block_scaled(facts: Facts) -> Problem | None:
         return None
     carried, version = facts.release.block_scaled_fp8, facts.release.version
     if version != carried:
-        text = f"block-scaled fp8 weights need kernels that the images of TGI {version} do not carry"
+        text = f"block-scaled fp8 weights need kernels that the images of TGI {version} do not have"
         text += f"; --engine-version {carried} has them" if carried else ""
     elif capability is not None and capability < _FP8_CAPABILITY:
         text = f"block-scaled fp8 weights need compute capability {'.'.join(map(str, _FP8_CAPABILITY))} or newer"
@@ -309,7 +309,7 @@ def check_memory(facts: Facts) -> Problem | None:
         )
         return Problem(code="memory_weights", message=message, data=data)
     message = (
-        f"next to {memory.weights_bytes / GIB:.1f} GiB of weights one {card} holds "
+        f"next to {memory.weights_bytes / GIB:.1f} GiB of weights, one {card} has room for "
         f"{memory.kv_capacity_tokens} tokens of KV cache; {memory.required_kv_tokens} are needed"
     )
     return Problem(code="memory_kv_cache", message=message, data=data)
@@ -323,18 +323,18 @@ def check_batch_total(facts: Facts) -> Problem | None:
     return Problem(
         code="memory_kv_cache",
         message=f"prefill batches are pinned to {pinned} tokens; next to the weights, one "
-        f"{facts.case.hardware.accelerator.name} holds {memory.kv_capacity_tokens} tokens of KV cache",
+        f"{facts.case.hardware.accelerator.name} has room for {memory.kv_capacity_tokens} tokens of KV cache",
         data={"kv_capacity_tokens": memory.kv_capacity_tokens, "required_kv_tokens": pinned},
     )
 
 
 def check_variables(facts: Facts) -> Problem | None:
-    """Check that every pinned flag has a variable, where the container gets nothing else."""
+    """Check that every pinned flag has a variable if the container gets only variables."""
     flags = facts.release.flags
     name = next((name for name in facts.case.pins.flags if name in flags and flags[name].env is None), None)
     if name is None or not facts.case.variables_only:
         return None
-    return Problem(code="flag_without_variable", message=f"{name} can't be given as a variable", data={"flag": name})
+    return Problem(code="flag_without_variable", message=f"{name} can't be set by a variable", data={"flag": name})
 
 
 CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (

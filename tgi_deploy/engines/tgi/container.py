@@ -23,8 +23,8 @@ HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_sta
 _RESTART: Final = Restart(policy="on-failure", never_after=(2,), most=3)
 _DRAIN_FLAG: Final = "--graceful-termination-timeout"
 _STOP: Final = Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False)  # by default it drains for up to 90 s
-# The launcher logs all arguments at startup, and its parser quotes invalid ones. The router logs what each request asks
-# for in 900 bytes: 70 requests would push the start out of the 64 KiB that a console keeps.
+# The launcher logs all arguments at startup, and its parser quotes invalid ones. The router logs the parameters of each
+# request in 900 bytes: 70 requests would push the start out of the 64 KiB that a console keeps.
 REDACTIONS: Final = (
     Redaction(text="GenerateParameters {"),
     Redaction(text="Args {", closed_by="}"),
@@ -59,7 +59,7 @@ def container(fit: Fit, release: TgiRelease) -> Container:
 
 
 def _stop(release: TgiRelease, pins: Pins) -> Stop:
-    """Return how to stop it: a target may let it drain for longer, unless the user has set for how long."""
+    """Return how to stop it. A target may let it drain for longer, unless the user has set the time."""
     flag = release.flags.get(_DRAIN_FLAG)
     if flag is None or flag.env is None:
         return _STOP
@@ -78,7 +78,7 @@ def _as_variables(release: TgiRelease, args: Sequence[str]) -> Iterator[tuple[st
 
 
 def cache_layout(release: TgiRelease) -> str:
-    """Return the layout of the cache, which differs between releases by a variable."""
+    """Return the layout of the cache, named after the variable by which releases differ."""
     pointing = sorted(name for name, value in release.cache_env.items() if value == CACHE_PATH)
     return pointing[0] if pointing else ""
 

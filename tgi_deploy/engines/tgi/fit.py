@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec
 
 _MIN_CONCURRENT_REQUESTS: Final = 128
-# TGI's own classes join query, key and value, and gate and up projection; transformers keeps all seven apart.
+# TGI's own classes fuse query, key and value, and gate and up projection; transformers has seven separate products.
 _FUSED_PRODUCTS: Final = 4
 _SEPARATE_PRODUCTS: Final = 7
 _WAITING_STEPS: Final = 20  # default of --max-waiting-tokens, which chunked prefill ignores
@@ -86,7 +86,7 @@ def _smaller(load: Load, limits: Limits, choices: tuple[Limits, ...], budget: Me
 
 
 def _of_the_copy(case: Case) -> Case:
-    """Return the case with the dimensions of the served repository, because a quantized copy may be padded."""
+    """Return the case with the dimensions of the repository to serve: a quantized copy may be padded."""
     model, own = case.model, case.scheme.intermediate_size
     if own is None:
         return case

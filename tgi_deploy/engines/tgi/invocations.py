@@ -1,7 +1,7 @@
-"""TGI behind a service that passes requests on to one route, `/invocations`, which tells them apart by their shape.
+"""TGI behind a service that forwards requests to one route, `/invocations`, which distinguishes them by their shape.
 
-Source: the router of 3.3.6, `server.rs` and `sagemaker.rs`. Its native requests answer there as those to `/` do: a list
-of one answer, which begins with the prompt unless `return_full_text` is false.
+Source: the router of 3.3.6, `server.rs` and `sagemaker.rs`. There, native requests get the same answer as on `/`: a
+list of one answer, which begins with the prompt unless `return_full_text` is false.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tgi_deploy.values.probing import HttpReply, ProbeRequest
 
 _ROUTE: Final = "/invocations"
-# Answers that may take longer than such a service waits for a whole one.
+# The step whose answer may take longer than such a service waits for a whole one.
 _LONG: Final = "longest"
 
 
 def invocation(probe: ProbeRequest) -> ProbeRequest | None:
-    """Return the request to the one route that gets the same answer; None for what it can't answer."""
+    """Return the request to that route that gets the same answer; None if it can't answer this one."""
     body = dict(probe.body or {})
     if probe.path in {CHAT, COMPLETIONS}:
         return replaced(probe, path=_ROUTE)
@@ -44,7 +44,7 @@ def as_answered(probe: ProbeRequest, reply: HttpReply) -> HttpReply:
 
 
 def _whole(last: dict[str, Any], payload: str) -> object:
-    """Return a whole answer from the last event of a stream; an error stays as it is."""
+    """Return a whole answer from the last event of a stream, or the error in it."""
     if not isinstance(last.get("generated_text"), str):
         return {"error": payload}
     return {"generated_text": last["generated_text"], "details": last.get("details")}

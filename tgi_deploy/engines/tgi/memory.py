@@ -110,17 +110,17 @@ def memory_budget(
     block = layout.block_tokens
     cached = warm_up.cached_tokens(block)
     request = -(-load.request_tokens // block) * block
-    beside = total_bytes - weights - context - workspace - collectives
+    unallocated = total_bytes - weights - context - workspace - collectives
     # Queued requests are not sampled: at most as many run as the cache holds.
-    running = min(load.concurrency, max(1, beside // (per_token * max(1, request))))
+    running = min(load.concurrency, max(1, unallocated // (per_token * max(1, request))))
     activations = activation_bytes(model, scheme, layout, warm_up, running)
-    room = beside - activations
-    aside = max(graphs, set_aside_bytes(layout, total_bytes, room - cached * per_token))
-    kv_cache = room - aside
+    left = unallocated - activations
+    reserved = max(graphs, _reserved_bytes(layout, total_bytes, left - cached * per_token))
+    kv_cache = left - reserved
     capacity = max(0, kv_cache) // (per_token * block) * block
     return MemoryBudget(
         total_bytes=total_bytes,
-        reserved_bytes=aside - graphs,
+        reserved_bytes=reserved - graphs,
         weights_bytes=weights,
         activation_bytes=activations,
         overhead_bytes=context + workspace + graphs + collectives,
@@ -139,7 +139,7 @@ def memory_budget(
     )
 
 
-def set_aside_bytes(layout: Layout, total_bytes: int, free_bytes: int) -> int:
+def _reserved_bytes(layout: Layout, total_bytes: int, free_bytes: int) -> int:
     """Return the reserved memory: a share of the total, or of what is free after the warm-up."""
     kept = int(total_bytes * (1 - layout.fraction))
     share = 1 - layout.release.memory_share

@@ -75,10 +75,11 @@ def _unknown_flag(release: TgiRelease, name: str) -> Problem:
 def _bad_value(release: TgiRelease, flag: Flag, value: str) -> Iterator[Problem]:
     wrong = value_problem(flag, value)
     if wrong is None and flag.name == "--cuda-memory-fraction" and not 0 < float(value) <= 1:
-        wrong = "should be above 0, and 1 at most"
+        wrong = "should be above 0 and at most 1"
     if wrong is not None:
         message = f"--set {flag.name}={value!r}: {wrong}"
-        yield Problem(code="bad_flag_value", message=message, hint=f"as TGI {release.version} takes it")
+        hint = f"'tgi-deploy catalog show {release.version}' lists the flags with their values"
+        yield Problem(code="bad_flag_value", message=message, hint=hint)
 
 
 def longest_context(model: ModelSpec, pins: Mapping[str, str]) -> int:
@@ -98,9 +99,9 @@ def limits_for(
 ) -> tuple[Limits, ...]:
     """Return token limits for a context, the most generous first, to use the first that fit.
 
-    `most_prefill`: the maximum of prompt tokens per step with chunked prefill.
-    Without chunking, prompts are prefilled whole. If the longest takes too much memory, the prompt gets half the
-    context, more than with the launcher's defaults.
+    `most_prefill`: the maximum of prompt tokens per step with chunked prefill. Without chunking, prompts are prefilled
+    whole. If the longest takes too much memory, the prompt gets half the context, more than with the launcher's
+    defaults.
     """
     total = int(pins.get("--max-total-tokens", load.context_tokens))
     pinned_input = pins.get("--max-input-tokens", pins.get("--max-input-length"))

@@ -41,7 +41,7 @@ PAGES: Final = ((INFO, "model, limits, version"), ("/metrics", "Prometheus"))
 GUARDED: Final = (
     GENERATE, STREAM, CHAT, COMPLETIONS, "/invocations", "/tokenize", "/vertex",
 )  # fmt: skip
-_ANY_MODEL: Final = "tgi"  # the only model answers, whatever a chat request names
+_ANY_MODEL: Final = "tgi"  # the server ignores the name of the model in a chat request
 _UNPROCESSABLE: Final = 422
 
 
@@ -125,7 +125,7 @@ def _info(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
         return failed(probe, reply.text)
     longest = info.get("max_input_tokens", info.get("max_input_length"))
     if longest is None:
-        return failed(probe, f"it has no limit for prompts: {reply.text}")
+        return failed(probe, f"the reply has no limit for prompts: {reply.text}")
     identity = Identity(
         model_id=info.get("model_id"),
         version=info.get("version"),
@@ -172,5 +172,5 @@ def _without_template() -> Problem:
     return Problem(
         code="no_chat_template",
         severity="warning",
-        message="/v1/chat/completions answers 422, /generate works. --set tokenizer-config-path=FILE provides one.",
+        message="/v1/chat/completions answers 422; /generate works. --set tokenizer-config-path=FILE adds a template.",
     )

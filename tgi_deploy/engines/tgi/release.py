@@ -87,7 +87,7 @@ class TgiRelease(Release, frozen=True, kw_only=True):
     default it takes `NVIDIA_VISIBLE_DEVICES=all` as all GPUs, not as one. `memory_share` is a share of the GPU's
     `total`, or of what is `free` after the warm-up; `context_bytes` is used before any weights. `score_copies` is the
     number of copies of the logits while prompts are scored. `block_scaled_fp8`: the only version whose image has
-    kernels for fp8 weights with block scales, if there is one so far. `refused_backends` do not start: backend → why.
+    kernels for fp8 weights with block scales, if any. `refused_backends` do not start: backend → why.
     `backends` has the images for chips without CUDA, and `host` how such chips are passed to the container.
     `fixed_batches`: shapes are compiled for the largest batch, which a flag sets.
     """

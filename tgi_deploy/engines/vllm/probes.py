@@ -126,5 +126,5 @@ def _without_template() -> Problem:
     return Problem(
         code="no_chat_template",
         severity="warning",
-        message="/v1/chat/completions answers 400, /v1/completions works. --set chat-template=FILE provides one.",
+        message="/v1/chat/completions answers 400; /v1/completions works. --set chat-template=FILE adds a template.",
     )

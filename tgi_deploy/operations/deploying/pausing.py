@@ -29,7 +29,7 @@ from tgi_deploy.operations.watching.limits import (
     with_tags,
 )
 from tgi_deploy.operations.watching.lookup import SWITCHED, is_stopped, machine_of, price_of
-from tgi_deploy.planner.time_to_ready import planned_again
+from tgi_deploy.planner.time_to_ready import phases_of_restart
 from tgi_deploy.reconcile.ends import (
     NO_LIMIT,
     TAG_IDLE_S,
@@ -357,7 +357,7 @@ def _wait_and_prove(
     if not request.wait:
         return _outcome(switch, replace(at, recorded=recorded))
     lease = LeaseKeeper.of(context, recorded)
-    phases = planned_again(plan.time_to_ready, plan.storage, emptied=switch == "start")
+    phases = phases_of_restart(plan.time_to_ready, plan.storage, emptied=switch == "start")
     try:
         ready = wait(lease.kept_by(context), recorded, phases, before=before)
         proof = prove_known(context, recorded, request.level, request.reported_as)

@@ -15,7 +15,7 @@ from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.planning.option_texts import replicas_of
 from tgi_deploy.operations.watching.ledger import RESIZED
 from tgi_deploy.operations.watching.limits import LeaseKeeper
-from tgi_deploy.planner.time_to_ready import planned_again
+from tgi_deploy.planner.time_to_ready import phases_of_restart
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.targets.protocol import Scaling
 from tgi_deploy.text import quoted
@@ -213,5 +213,5 @@ def _all_ready(context: Context, deployment: Deployment) -> ReadyReport:
     plan = deployment.plan
     if plan is None:
         raise ValueError("the record has no plan")
-    phases = planned_again(plan.time_to_ready, plan.storage, emptied=True)
+    phases = phases_of_restart(plan.time_to_ready, plan.storage, emptied=True)
     return wait(LeaseKeeper.of(context, deployment).kept_by(context), deployment, phases)

@@ -35,13 +35,13 @@ def plan_owned(
     """Return the plan on the owned machine with its costs. Raises InputError for invalid options."""
     _refuse(texts)
     request = resolve(_on(machine, texts, environ), environ, catalog)
-    supply, kept = _supply(machine, request, catalog)
+    supply, cost = _supply(machine, request, catalog)
     made = make_plan(request, supply, catalog.engine)
     if isinstance(made, NoFeasiblePlan):
         return with_advice(made, supply, catalog)
     rented = _rental_request(texts, request, environ, catalog)
     search = Search(rented, supply_for(rented, catalog), catalog.engine)
-    owned = _owned(machine, kept, made)
+    owned = _owned(machine, cost, made)
     rentals = tuple(_rental(item, rented, owned, made) for item in _best_of_each(search))
     return made, replaced(owned, rentals=rentals)
 
@@ -79,13 +79,13 @@ def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[
             hint="write a file for each machine, and compare their plans",
         )  # fmt: skip
     hardware = offer.instance_type
-    kept = ownership_cost(machine, hardware.accelerator_count, Decimal(str(request.utilization)))
+    cost = ownership_cost(machine, hardware.accelerator_count, Decimal(str(request.utilization)))
     if machine.interconnect is not None:
         hardware = replaced(hardware, interconnect=machine.interconnect)
     priced = replaced(
-        offer, instance_type=hardware, usd_per_hour=kept.usd_per_hour, bill=kept.lines, price_source=machine.source
+        offer, instance_type=hardware, usd_per_hour=cost.usd_per_hour, bill=cost.lines, price_source=machine.source
     )
-    return replaced(supply, offers=(priced,), extra_prices={}), kept
+    return replaced(supply, offers=(priced,), extra_prices={}), cost
 
 
 def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, str], catalog: Catalog) -> Request:
@@ -98,7 +98,7 @@ def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, 
     return replaced(rented, utilization=request.utilization, markets=markets)
 
 
-def _owned(machine: OwnedMachine, kept: OwnershipCost, made: Plan) -> Owned:
+def _owned(machine: OwnedMachine, cost: OwnershipCost, made: Plan) -> Owned:
     chosen = made.chosen
     return Owned(
         name=machine.name or machine.hardware,
@@ -108,11 +108,11 @@ def _owned(machine: OwnedMachine, kept: OwnershipCost, made: Plan) -> Owned:
         utilization=Decimal(str(made.request.utilization)),
         useful_life_years=machine.useful_life_years,
         purchase_usd=machine.purchase_usd * chosen.machines,
-        power_kw=kept.power_kw,
+        power_kw=cost.power_kw,
         lines=chosen.cost.lines,
         usd_per_hour=chosen.cost.usd_per_hour,
         usd_per_month=usd_per_month(chosen.cost.usd_per_hour),
-        running_usd_per_month=usd_per_month(kept.running_usd_per_hour * chosen.machines),
+        running_usd_per_month=usd_per_month(cost.running_usd_per_hour * chosen.machines),
         usd_per_million_output_tokens=chosen.performance.usd_per_million_output_tokens,
         rentals=(),
     )

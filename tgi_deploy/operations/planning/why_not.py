@@ -174,4 +174,6 @@ def _price(item: Priced) -> PriceData:
         usd_per_hour=None if item.cost is None else item.cost.usd_per_hour,
         lines=() if item.cost is None else tuple(item.cost.lines),
         within_budget=item.within_budget,
+        price_date=item.offer.price_date,
+        estimated=item.offer.estimated,
     )

@@ -29,6 +29,7 @@ from tgi_deploy.values.results import (
     DriftData,
     EndData,
     ExecData,
+    ExistingResourceData,
     ExplanationData,
     ExtensionData,
     ListData,
@@ -40,7 +41,6 @@ from tgi_deploy.values.results import (
     RevisionData,
     RolloutData,
     RowData,
-    SeenData,
     StatusData,
     UnexplainedData,
 )
@@ -232,8 +232,8 @@ def status_data(status: Status) -> DeploymentStatusData:
         replicas=status.replicas,
         recorded=deployment_data(status.recorded) if status.recorded else None,
         owners=status.owners,
-        seen=tuple(
-            SeenData(
+        resources=tuple(
+            ExistingResourceData(
                 key=item.key, kind=item.kind, region=item.place, id=item.id, state=item.state, attached=item.attached
             )
             for item in status.seen

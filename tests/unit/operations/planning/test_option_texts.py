@@ -112,9 +112,9 @@ def test_the_hint_matches_the_source_of_the_value(settings: dict[str, str], hint
 
 @pytest.mark.parametrize(("name", "value"), [("ENGINE_VERSION", "9.9"), ("INSTANCE", "g99.xlarge")])
 def test_an_unknown_name_from_the_environment_names_its_variable(name: str, value: str) -> None:
-    with pytest.raises(InputError, match=rf"^TGI_DEPLOY_{name}: There is no"):
+    with pytest.raises(InputError, match=rf"^TGI_DEPLOY_{name}: there is no"):
         requested({f"TGI_DEPLOY_{name}": value})
-    with pytest.raises(InputError, match=r"^There is no"):
+    with pytest.raises(InputError, match=r"^there is no"):
         requested(**{name.lower(): value})
 
 

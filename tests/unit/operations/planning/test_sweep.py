@@ -105,7 +105,7 @@ def test_a_request_invalid_for_every_value_is_an_error(catalog):
 
 def test_the_table(tool):
     exit_code, out, _ = tool("plan", "llama3-13b", "--sweep", "budget=0.2,2")
-    header, cheap, dear = out.splitlines()
+    header, cheap, note, dear, _ = out.splitlines()
     assert exit_code == 0
     assert header.split() == [
         "BUDGET",
@@ -121,6 +121,7 @@ def test_the_table(tool):
     ]
     assert dear.startswith("0.2 over_budget: ")
     assert cheap.split()[:4] == ["2", "g5.xlarge", "1/1", "A10G"]
+    assert note == "prices listed 2026-07-20"
     assert all(len(line) <= 100 for line in out.splitlines() if line != dear)
 
 
@@ -145,6 +146,12 @@ def test_csv_and_json_have_the_same_rows(tool, tmp_path):
     assert (dear["instance_type"], dear["usd_per_hour"], dear["code"]) == ("", "", "over_budget")
     assert float(cheap["usd_per_hour"]) == rows[1]["usd_per_hour"]
     assert float(cheap["tpot_ms"]) == rows[1]["performance"]["tpot_ms"]
+    assert (cheap["price_date"], cheap["estimated"]) == (rows[1]["chosen"]["price_date"], "False")
+
+
+def test_rows_have_the_dates_of_their_prices_if_these_differ(tool):
+    lines = tool("plan", "llama3-13b", "--sweep", "market=on-demand,spot")[1].splitlines()
+    assert [line.split()[-1] for line in lines[1::2]] == ["OF", "2026-07-20", "2025-06-28"]
 
 
 def test_csv_on_stdout_and_json_exclude_each_other(tool):

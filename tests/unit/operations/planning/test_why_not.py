@@ -154,6 +154,7 @@ def test_the_json(tool):
     assert variant["reasons"][0]["numbers"]["weights_bytes"] == variant["memory"]["per_accelerator"]["weights_bytes"]
     price = variant["prices"][0]
     assert sum(line["usd_per_hour"] for line in price["lines"]) == pytest.approx(price["usd_per_hour"])
+    assert (price["price_date"], price["estimated"]) == ("2026-07-20", False)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,8 @@ def test_a_plan_names_the_new_node_with_its_price():
     assert (chosen.instance_type, chosen.market, chosen.usd_per_hour) == ("1xL40S", "owned", Decimal("1.861"))
     assert result.data.plan.requirements.budget_usd_per_hour == 5
     (notice,) = [item for item in result.warnings if item.code == "new_node"]
-    assert notice.message.startswith("a new node by the NodePool gpu: g6e.xlarge, $1.861/h on demand in us-east-1")
+    price = "$1.861/h on demand in us-east-1 (listed 2026-07-20)"
+    assert notice.message.startswith(f"a new node by the NodePool gpu: g6e.xlarge, {price}")
     assert notice.data["instance_type"] == "g6e.xlarge"
     assert {phase.phase for phase in result.data.plan.time_to_ready} >= {"launching", "booting", "pulling"}
 
