@@ -217,7 +217,7 @@ class Scaling(Protocol):
         """Return how many replicas it is to have at present."""
 
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
-        """Return why there is no room for so many more; None if there is."""
+        """Return why there is no room for so many more, or a warning of what room for them costs; None otherwise."""
 
     def follow(self, deployment: Deployment, replicas: Replicas, options: Any) -> ChangeSet:  # noqa: ANN401 -- its own
         """Return the steps to what follows the load within a range, or for one number, to nothing that does.

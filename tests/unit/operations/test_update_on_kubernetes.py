@@ -110,6 +110,32 @@ def test_the_question_before_an_update_names_the_pods_own_time_for_open_requests
     assert (update.strategy, update.drain_s, update.downtime_s) == ("rolling", 431, 0)
 
 
+def nodepool(gpus):
+    """Return a NodePool that may add so many nodes with an L40S."""
+    family = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}
+    template = {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}, "requirements": [family]}}
+    return {"metadata": {"name": "gpu"}, "spec": {"limits": {"nvidia.com/gpu": str(gpus)}, "template": template}}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "strategy", "words"), [(1, "rolling", ""), (0, "recreate", "the cluster has it for 0 more")]
+)
+def test_an_update_is_rolling_where_karpenter_may_add_its_nodes(cluster, gpus, strategy, words):
+    cluster.gpus = 1
+    cluster.renew()
+    cluster.server.nodes.append(node("cpu", gpus=0, labels={"topology.kubernetes.io/region": "us-east-1"}))
+    cluster.up()
+    cluster.server.objects["nodepools", "gpu"] = nodepool(gpus)
+    asked = []
+    cluster.up("awq", confirm=lambda proposal: not asked.append(proposal))
+    (proposal,) = asked
+    assert proposal.update.strategy == strategy
+    assert [item.code for item in proposal.findings if item.code == "new_node"] == ["new_node"] * gpus
+    assert words in " ".join(cluster.around.recorder.lines)
+    pod = cluster.server.objects["deployments", f"{SHARED}-r2"]["spec"]["template"]["spec"]
+    assert ("g6e.xlarge" in str(pod.get("affinity"))) is bool(gpus)
+
+
 def kill_at(cluster, ordinal, *, rolling):
     """Kill the process before the changing requests 1, 3, 5 and so on, or after them, at 2, 4, 6."""
     left = [ordinal]

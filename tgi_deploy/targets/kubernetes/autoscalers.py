@@ -55,8 +55,8 @@ class Available:
     @property
     def source(self) -> Source | None:
         """The source that works without an address; None if there is none."""
-        apart = () if self.keda else self.silent  # KEDA's own metrics API has nothing but KEDA's metrics
-        return next(iter((*self.serving, *apart)), None)
+        usable = () if self.keda else self.silent  # KEDA's own metrics API has nothing but KEDA's metrics
+        return next(iter((*self.serving, *usable)), None)
 
 
 def available(api: Api, gauges: tuple[str, ...]) -> Available:
@@ -75,13 +75,16 @@ def _metrics(api: Api, group: str, prefix: str) -> frozenset[str] | None:
     try:
         version = api.get(f"/apis/{group}", doing, lambda found: found.part("preferredVersion").text("groupVersion"))
         path = f"/apis/{version}"
-        listed = None if version is None else api.get(path, doing, lambda found: found.optional_parts("resources"))
+        names = None if version is None else api.get(path, doing, _names)
     except DeployError:
         return None
-    if listed is None:
+    if names is None:
         return None
-    names = [item.text("name") for item in listed]
     return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+
+def _names(listed: Reply) -> tuple[str, ...]:
+    return tuple(item.text("name") for item in listed.optional_parts("resources"))
 
 
 def chosen_source(api: Api, gauges: tuple[str, ...], prometheus: str) -> tuple[Source, bool]:

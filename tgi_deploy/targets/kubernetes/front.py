@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.manifests import Manifest
+    from tgi_deploy.targets.kubernetes.placement import Room
     from tgi_deploy.targets.reply import Reply
-    from tgi_deploy.values.deployment import Deployment, ResourceRecord
-    from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class Services(Objects):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceFront:
-    """`room` returns how many more replicas of a plan the nodes have room for, `running` how many there are now."""
+    """`room` returns the room for so many more replicas of a revision, `running` how many replicas there are now."""
 
     api: Api
-    room: Callable[[PlanDocument], int]
+    room: Callable[[Deployment, Revision, int], Room]
     running: Callable[[Deployment], int]
     stable: ClassVar = True
     cuts: ClassVar = False
@@ -68,10 +68,14 @@ class ServiceFront:
         plan = deployment.wanted.plan
         if plan is None:
             return "the record lacks what the new one needs"
-        replicas, fits = plan.requirements.replicas, self.room(plan)
+        replicas = plan.requirements.replicas
         needed = started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
-        asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator}"
-        return f"{asked} would need room, and the cluster has it for {fits} more" if fits < needed else ""
+        room = self.room(deployment, deployment.wanted, needed)
+        asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator} would need room"
+        if needed > room.there + room.added:
+            return f"{asked}, and the cluster has it for {room.there} more{room.launched}"
+        found = room.findings(needed, most=replicas.most or 0, budget=plan.requirements.budget_usd_per_hour)
+        return next((f"{asked}: {item.message}" for item in found if item.severity == "error"), "")
 
     def grace_s(self, deployment: Deployment) -> int:
         """Return the grace period of its pods, in which they also leave the Service."""

@@ -1,4 +1,4 @@
-"""The Ingress of a deployment, for callers outside the cluster: only with `--host`, over TLS unless the user declines.
+"""What leads callers outside the cluster to a deployment: only with `--host`, over TLS unless the user declines.
 
 https://kubernetes.io/docs/concepts/services-networking/ingress/
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+    from tgi_deploy.targets.reply import Reply
 
 _CLASSES: Final = "/apis/networking.k8s.io/v1/ingressclasses"
 _DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
@@ -36,16 +37,16 @@ class IngressClass(NamedTuple):
 def ingress_classes(api: Api) -> tuple[IngressClass, ...] | None:
     """Return the cluster's; None if the credentials may not list them."""
     try:
-        found = api.items(_CLASSES, "looking for IngressClasses")
+        return api.each(_CLASSES, "looking for IngressClasses", _ingress_class)
     except ClusterRefusedError:
         return None
-    return tuple(
-        IngressClass(
-            name=item.part("metadata").text("name"),
-            controller=item.optional_part("spec").optional_text("controller"),
-            is_default=item.part("metadata").optional_part("annotations").optional_text(_DEFAULT_CLASS) == "true",
-        )
-        for item in found
+
+
+def _ingress_class(item: Reply) -> IngressClass:
+    return IngressClass(
+        name=item.part("metadata").text("name"),
+        controller=item.optional_part("spec").optional_text("controller"),
+        is_default=item.part("metadata").optional_part("annotations").optional_text(_DEFAULT_CLASS) == "true",
     )
 
 

@@ -52,8 +52,8 @@ class Objects:
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
         """Create it, or return the one that an earlier request of ours has created.
 
-        Raises ConflictError `name_taken` if somebody else has the name. The selector of a Deployment has the id of ours
-        and can't be changed, so that of two creating at once, the cluster refuses the second.
+        Raises ConflictError `name_taken` if another object has the name. A Deployment's selector contains the
+        deployment's id and is immutable, so if two processes create it at once, the cluster refuses the second.
         """
         name = properties["name"]
         present = self.api.get(self.path(name), f"looking for the {self.kind}", self.found)
@@ -66,7 +66,7 @@ class Objects:
         self.api.rehearse(self.path(properties["name"]), f"checking the {self.kind}", properties["manifest"])
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Change what differs; fields that somebody else manages now are a conflict."""
+        """Change what differs; fields that another manager owns now are a conflict."""
         name, manifest = name_of(attributes["id"]), properties["manifest"]
 
         def read(live: Reply) -> tuple[Manifest, Mapping[str, str]]:
@@ -130,7 +130,7 @@ class Dependents(Objects):
     rare: ClassVar[bool] = True
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        """Return what exists, which nobody without permission has created here."""
+        """Return what exists: nothing if the credentials may not list the kind, because then they have created none."""
         try:
             return Objects.find(self, tags)
         except GoneError:  # the cluster has no such kind
