@@ -23,6 +23,7 @@ PATHS = {
     "HorizontalPodAutoscaler": ("/apis/autoscaling/v2", "horizontalpodautoscalers"),
 }
 CUSTOM = {
+    "HTTPRoute": ("/apis/gateway.networking.k8s.io/v1", "httproutes"),
     "ScaledObject": ("/apis/keda.sh/v1alpha1", "scaledobjects"),
 }
 
@@ -57,6 +58,20 @@ def test_a_range_a_host_and_limits_pass(namespace, run):
     for document in documents:
         status, reply = dry_run(namespace, document)
         assert status < 300, reply
+
+
+def test_a_route_passes_the_gateway_apis_own_definition(namespace, run):
+    with defined(namespace.plane, "gateway.networking.k8s.io_httproutes"):
+        host = ("--host", "llm.example.com", "--gateway", "infra/web/https", "--api-key-secret", "key")
+        code, rendered = run(*RENDER, *host)
+        assert code == 0, rendered["errors"]
+        found = {item["kind"]: item for item in yaml.safe_load_all(rendered["data"]["artifact"]["text"])}
+        assert "Ingress" not in found
+        status, reply = dry_run(namespace, found["HTTPRoute"])
+        assert status < 300, reply
+        found["HTTPRoute"]["spec"]["rules"][0]["timeout"] = "0s"
+        status, reply = dry_run(namespace, found["HTTPRoute"])
+        assert (status >= 400, b"timeout" in reply) == (True, True)
 
 
 def test_the_object_for_keda_passes_its_own_definition_and_follows_the_revision(namespace, run):

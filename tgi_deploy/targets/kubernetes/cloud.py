@@ -14,7 +14,7 @@ from tgi_deploy.targets.kubernetes.front import Services
 from tgi_deploy.targets.kubernetes.manifests import object_name
 from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
 from tgi_deploy.targets.kubernetes.pods import LiveDeployment, Pod, console, machine_state, pod_console, replicas_of
-from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, ENFORCER, INGRESS, KINDS, SERVICE
+from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, ENFORCER, EXPOSING, KINDS, SERVICE
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Api], Objects]]] = {
     DEPLOYMENT: Workloads,
     ENFORCER: Enforcers,
     SERVICE: Services,
-    INGRESS: partial(Dependents, kind=INGRESS),
+    **{kind: partial(Dependents, kind=kind) for kind in EXPOSING},
     **{kind: partial(Autoscalers, kind=kind) for kind in AUTOSCALERS},
 }
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tgi_deploy.errors import DeployError, error, ok, warning
+from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.targets.kubernetes.autoscalers import available
 from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
+from tgi_deploy.targets.kubernetes.gateway import all_listeners
 from tgi_deploy.targets.kubernetes.ingress import chosen_class, ingress_classes
 from tgi_deploy.targets.kubernetes.limits import RBAC
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, nodes_without_plugin, read_nodes, supplied
 from tgi_deploy.targets.kubernetes.pools import growth
 from tgi_deploy.targets.kubernetes.quotas import HINT, limits
-from tgi_deploy.text import rate
+from tgi_deploy.text import printable, rate
 from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
@@ -95,7 +98,7 @@ def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator
     checks = (
         *(_limits(api), _namespace(api), _gpus(api, catalog), _plugins(api, catalog), _quotas(api)),
         *(_claim(api, options.weights_claim), _additions(api), _autoscaling(api, catalog)),
-        *(_ingress(api),),
+        *(_ingress(api), _gateways(api)),
     )
     for check in checks:
         try:
@@ -281,6 +284,24 @@ def _ingress(api: Api) -> Iterator[Problem]:
         yield ok("cluster_ingress", f"--host uses the IngressClass {chosen.name} of {chosen.controller}")
     elif names:
         yield ok("cluster_ingress", f"--host needs --ingress-class, because none is the default: {names}")
+
+
+def _gateways(api: Api) -> Iterator[Problem]:
+    """Yield which listeners of Gateways --host could use, if the cluster has any that may be listed."""
+    try:
+        found = all_listeners(api)
+    except (GoneError, ClusterRefusedError):
+        return
+    own = api.place.namespace
+    usable = [item for item in found if item.reach != "Same" or item.gateway.partition("/")[0] == own]
+    names = (
+        f"{item} ({printable(item.hostname) or 'any host'}{'' if item.tls else ', plain HTTP'})" for item in usable
+    )
+    if usable:
+        yield ok("cluster_gateways", f"--host can use a route instead of an Ingress, by --gateway {', '.join(names)}")
+    elif found:
+        text = f"the listeners of the cluster's Gateways take no HTTP routes from {own}"
+        yield ok("cluster_gateways", text)
 
 
 def _storage_class(api: Api, claim: str, wanted: str) -> Problem:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.targets.kubernetes.autoscalers import set_bounds
 from tgi_deploy.targets.kubernetes.autoscaling import started_with
-from tgi_deploy.targets.kubernetes.ingress import ingress_resource
+from tgi_deploy.targets.kubernetes.ingress import host_resource
 from tgi_deploy.targets.kubernetes.manifests import REVISION, common_labels, label, object_name
 from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, INGRESS, SERVICE
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, EXPOSING, SERVICE
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import as_value
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG_SPEC, revision_of
@@ -96,13 +97,20 @@ class ServiceFront:
         return None
 
     def _expose(self, deployment: Deployment, options: KubernetesOptions) -> None:
-        """Create the Ingress, or change the one that leads to the same Service already."""
-        wanted = ingress_resource(self.api, common_labels(deployment.name), options)
-        handler = Dependents(self.api, INGRESS)
-        tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
+        """Create the Ingress or HTTPRoute, or change the one that leads to the same Service; the other kind goes."""
+        path = Services(self.api).path(object_name(deployment.name))
+        port = self.api.get(path, "reading the service", _port)
+        if port is None:
+            raise GoneError(f"there is no service {object_name(deployment.name)} in {self.api.place.namespace}")
+        wanted = host_resource(self.api, common_labels(deployment.name), port, options)
+        handler, own = Dependents(self.api, wanted.kind), {TAG_NAME: deployment.name, TAG_ID: deployment.id}
+        tags = {**own, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
         tags |= {TAG_OWNER: deployment.owner} if deployment.owner else {}
         found = handler.create(wanted.properties, tags=tags, token="")
         handler.update(found.attributes, wanted.properties)
+        for other in (Dependents(self.api, kind) for kind in EXPOSING if kind != wanted.kind):
+            for former in other.find(own):
+                other.delete(former.attributes)
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: a pod finishes its open requests after its Deployment is deleted."""
@@ -120,6 +128,10 @@ def _as_applied(service: Reply) -> Manifest:
         "metadata": {"name": about.text("name"), **noted},
         "spec": {"type": spec.text("type"), "selector": spec.table("selector"), "ports": ports},
     }
+
+
+def _port(service: Reply) -> int:
+    return service.part("spec").first("ports").integer("port")
 
 
 def _grace_s(deployment: Reply) -> int:

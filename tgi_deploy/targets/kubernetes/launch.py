@@ -16,13 +16,13 @@ from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.autoscalers import chosen_source
 from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_resource, requests_each, started_with
 from tgi_deploy.targets.kubernetes.cards import Cards
-from tgi_deploy.targets.kubernetes.ingress import ingress_findings, ingress_resource
+from tgi_deploy.targets.kubernetes.ingress import host_findings, host_resource
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import API_KEY_SECRET, HUB_TOKEN_SECRET, SECRET_ENTRY, manifests, workload
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.placement import Placement, used_selectors
 from tgi_deploy.targets.kubernetes.quotas import needs, short_of_quota
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, INGRESS, REPLICAS, START, resources
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, EXPOSING, REPLICAS, SERVICE, START, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.reply import Reply
 from tgi_deploy.text import plural
@@ -77,7 +77,7 @@ class KubernetesLaunch:
 
     @property
     def traffic(self) -> Traffic:
-        """Through the API server it is encrypted; inside the cluster it is not. Others come through the Ingress."""
+        """Through the API server it is encrypted; inside the cluster it is not. Others come by the host."""
         if self.options.host:
             return Traffic(reach="public", api_key=self._key_secret is not None, encrypted=self.options.encrypted)
         return Traffic(reach="loopback" if self._tunneled else "private", api_key=self._key_secret is not None)
@@ -98,6 +98,7 @@ class KubernetesLaunch:
             "api_key_secret": self._key_secret,
             "host": options.public_url,
             "ingress_class": options.ingress_class,
+            "gateway": options.gateway,
             "tls_secret": options.tls_secret,
             "cluster_issuer": options.cluster_issuer,
         }
@@ -105,7 +106,7 @@ class KubernetesLaunch:
 
     @property
     def rare_kinds(self) -> bool:
-        """Search for all: an Ingress that no record has would lead to an engine that is to have no host."""
+        """Search for all: an Ingress or route that no record has would lead to an engine that is to have no host."""
         return True
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
@@ -119,13 +120,13 @@ class KubernetesLaunch:
         wanted, place = self._workload(deployment), Place.of(self.place)
         found = resources(wanted, place, deployment.wanted.number, self._notes, autoscaled=self._replicas.varies)
         documents = manifests(wanted)
-        more = tuple(self._dependents(documents[0], place, wanted.replicas))
+        more = tuple(self._dependents(documents[0], place, found, wanted.replicas))
         found, documents = (*found, *more), (*documents, *(item.properties["manifest"] for item in more))
         if self._replicas.varies:
             del documents[0]["spec"]["replicas"]
         if self._exposes_later:
-            found = tuple(item for item in found if item.kind != INGRESS)
-            seen = tuple(item for item in seen if item.kind != INGRESS)
+            found = tuple(item for item in found if item.kind not in EXPOSING)
+            seen = tuple(item for item in seen if item.kind not in EXPOSING)
         ends = self._ends(deployment, seen, diff(found, deployment.resources, seen))
         if ends.any or any(item.kind == ENFORCER for item in seen):
             limits = enforcer(documents[0], place)
@@ -142,15 +143,20 @@ class KubernetesLaunch:
             ends=ends,
         )
 
-    def _dependents(self, engine: Mapping[str, Any], place: Place, start: int) -> Iterator[Resource]:
-        """Yield what few deployments have: the Ingress, and what follows the load."""
+    def _dependents(
+        self, engine: Mapping[str, Any], place: Place, wanted: Sequence[Resource], start: int
+    ) -> Iterator[Resource]:
+        """Yield what few deployments have: what leads the host to the Service, and what follows the load."""
         if self.options.host:
-            yield self._ingress(engine)
+            yield self._of_host(wanted)
         if self._replicas.varies:
             yield autoscaler_resource(self._autoscaler(start), engine, place)
 
-    def _ingress(self, engine: Mapping[str, Any]) -> Resource:
-        return ingress_resource(self.cloud(self.place).api, engine["metadata"]["labels"], self.options)
+    def _of_host(self, wanted: Sequence[Resource]) -> Resource:
+        """Return the Ingress or HTTPRoute to the Service among the resources."""
+        service = next(item for item in wanted if item.kind == SERVICE).properties["manifest"]
+        port, labels = service["spec"]["ports"][0]["port"], service["metadata"]["labels"]
+        return host_resource(self.cloud(self.place).api, labels, port, self.options)
 
     @property
     def _exposes_later(self) -> bool:
@@ -219,12 +225,14 @@ class KubernetesLaunch:
                 yield from self._growth_findings(attempt, tags[TAG_NAME], room)
             yield from self._missing(attempt)
             if self.options.host:
-                yield from ingress_findings(self.cloud(self.place).api, self.options.ingress_class)
-                ingress = self._ingress(_machine_of(attempt).properties["manifest"])
-                self.cloud(self.place).handler(INGRESS).rehearse(ingress.properties)
+                found = tuple(host_findings(self.cloud(self.place).api, self.options))
+                yield from found
+                if not found:
+                    exposing = self._of_host(attempt.wanted)
+                    self.cloud(self.place).handler(exposing.kind).rehearse(exposing.properties)
             yield from self._key_findings()
             for step in attempt.changes.steps:
-                if step.action == "create" and step.resource is not None and step.kind != INGRESS:
+                if step.action == "create" and step.resource is not None and step.kind not in EXPOSING:
                     self.cloud(self.place).handler(step.kind).rehearse(step.resource.properties)
         except DeployError as problem:
             yield problem.problem
@@ -437,11 +445,11 @@ def _number_of(machine: Resource) -> int:
     return found
 
 
-def _creates(changes: ChangeSet) -> bool:
-    """Return whether a Deployment will be created."""
-    return any(step.kind == DEPLOYMENT and step.action == "create" for step in changes.steps)
-
-
 def _ends_old(attempt: Attempt) -> bool:
     """Return whether a Deployment is deleted first."""
     return any(step.kind == DEPLOYMENT and step.action == "delete" for step in attempt.changes.steps)
+
+
+def _creates(changes: ChangeSet) -> bool:
+    """Return whether a Deployment will be created."""
+    return any(step.kind == DEPLOYMENT and step.action == "create" for step in changes.steps)

@@ -13,7 +13,7 @@ from tgi_deploy.errors import ConflictError, DeployError
 from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.manifests import label, object_name
-from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, INGRESS, PATHS, SERVICE, name_of
+from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, EXPOSING, PATHS, SERVICE, name_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LABELS: Final = (TAG_NAME, TAG_ID)
 _OURS: Final = label(TAG_PREFIX)
 # What owns them, which has the same name.
 _OWNERS: Final = {
-    INGRESS: (SERVICE, "v1", "Service"),
+    **dict.fromkeys(EXPOSING, (SERVICE, "v1", "Service")),
     **dict.fromkeys(AUTOSCALERS, (DEPLOYMENT, "apps/v1", "Deployment")),
 }
 

@@ -22,6 +22,7 @@ from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.doctor import examined
 from tgi_deploy.targets.kubernetes.enforcing import Enforcers, Workloads
 from tgi_deploy.targets.kubernetes.front import Services
+from tgi_deploy.targets.kubernetes.gateway import all_listeners
 from tgi_deploy.targets.kubernetes.ingress import ingress_findings
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, nodes_without_plugin, read_nodes
@@ -77,6 +78,17 @@ OBJECTS: Mapping[str, dict[str, Any]] = {
     "ingressclasses": {
         "metadata": {"name": "nginx", "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"}},
         "spec": {"controller": "k8s.io/ingress-nginx"},
+    },
+    "gateways": {
+        "metadata": {"name": "web", "namespace": "infra"},
+        "spec": {
+            "listeners": [
+                {
+                    "name": "https", "protocol": "HTTPS", "hostname": "*.example.com", "tls": {"mode": "Terminate"},
+                    "allowedRoutes": {"kinds": [{"kind": "HTTPRoute"}], "namespaces": {"from": "All"}},
+                }
+            ]
+        },
     },
     "storageclasses": {
         "metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
@@ -174,6 +186,7 @@ READERS: Mapping[str, tuple[Callable[[Api], object], ...]] = {
     "nodepools": (lambda api: growth(api, cards(), open_catalog()),),
     "resourcequotas": (quotas,),
     "ingressclasses": (lambda api: list(ingress_findings(api, None)),),
+    "gateways": (all_listeners,),
     "storageclasses": (doctor,),
     "persistentvolumeclaims": (doctor,),
     "pods": (nodes, quotas, lambda api: cloud(api).machine(ID), lambda api: cloud(api).consoles(ID),
