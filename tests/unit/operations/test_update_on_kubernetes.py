@@ -360,6 +360,15 @@ def test_of_an_ingress_and_a_route_only_what_was_asked_for_last_stays(cluster, w
     assert cluster.names("httproutes") == ([SHARED] if after.gateway else [])
 
 
+def test_status_names_why_a_gateway_refuses_the_route(cluster):
+    with_host(cluster, options=ROUTED)
+    assert status(cluster.context(), "demo").drift == ()
+    why = {"type": "Accepted", "status": "False", "reason": "NotAllowedByListeners", "message": "other namespaces"}
+    cluster.server.objects["httproutes", SHARED]["status"] = {"parents": [{"conditions": [why]}]}
+    (found,) = status(cluster.context(), "demo").drift
+    assert (found.code, "NotAllowedByListeners: other namespaces" in found.message) == ("host_not_served", True)
+
+
 @BOTH_WAYS
 @pytest.mark.parametrize("recorded", [True, False], ids=["down", "gc"])
 def test_what_exposes_a_host_goes_after_a_kill_right_after_its_creation(cluster, recorded, options):

@@ -11,10 +11,19 @@ from tgi_deploy.targets.kubernetes.autoscalers import Autoscalers
 from tgi_deploy.targets.kubernetes.enforcing import Enforcers, Workloads
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.front import Services
+from tgi_deploy.targets.kubernetes.gateway import Routes
 from tgi_deploy.targets.kubernetes.manifests import object_name
 from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
 from tgi_deploy.targets.kubernetes.pods import LiveDeployment, Pod, console, machine_state, pod_console, replicas_of
-from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, ENFORCER, EXPOSING, KINDS, SERVICE
+from tgi_deploy.targets.kubernetes.resources import (
+    AUTOSCALERS,
+    DEPLOYMENT,
+    ENFORCER,
+    HTTP_ROUTE,
+    INGRESS,
+    KINDS,
+    SERVICE,
+)
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
 if TYPE_CHECKING:
@@ -32,7 +41,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Api], Objects]]] = {
     DEPLOYMENT: Workloads,
     ENFORCER: Enforcers,
     SERVICE: Services,
-    **{kind: partial(Dependents, kind=kind) for kind in EXPOSING},
+    INGRESS: partial(Dependents, kind=INGRESS),
+    HTTP_ROUTE: Routes,
     **{kind: partial(Autoscalers, kind=kind) for kind in AUTOSCALERS},
 }
 

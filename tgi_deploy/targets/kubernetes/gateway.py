@@ -5,12 +5,16 @@ https://gateway-api.sigs.k8s.io/reference/1.4/spec/
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import error
 from tgi_deploy.targets.kubernetes.manifests import SHARED_NAME
-from tgi_deploy.text import printable
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.targets.kubernetes.objects import Dependents
+from tgi_deploy.targets.kubernetes.resources import HTTP_ROUTE
+from tgi_deploy.text import one_line, printable
+from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.resource import UNSERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +24,12 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
     from tgi_deploy.targets.reply import Reply
+    from tgi_deploy.values.resource import Found
 
 _VERSION: Final = "gateway.networking.k8s.io/v1"
 GATEWAY_API: Final = f"/apis/{_VERSION}"
+# Conditions of a route that must be true.
+_NEEDED: Final = ("Accepted", "ResolvedRefs")
 _PROTOCOLS: Final = {"HTTP": False, "HTTPS": True}
 _WILDCARD: Final = "*."
 
@@ -93,6 +100,26 @@ def _listener(item: Reply, gateway: str) -> Listener:
         tls=_PROTOCOLS[item.text("protocol")],
         reach=allowed.optional_text("from") or "Same",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Routes(Dependents):
+    """HTTPRoutes, with the attribute UNSERVED if the Gateway refuses one."""
+
+    kind: str = HTTP_ROUTE
+
+    def found(self, item: Reply) -> Found:
+        found, why = Dependents.found(self, item), _refusal(item)
+        return replaced(found, attributes={**found.attributes, UNSERVED: why}) if why else found
+
+
+def _refusal(route: Reply) -> str:
+    """Return why its controller does not serve a route, in its words; empty if it does, or has not looked yet."""
+    for parent in route.optional_part("status").optional_parts("parents"):
+        for condition in parent.optional_parts("conditions"):
+            if condition.optional_text("type") in _NEEDED and condition.optional_text("status") == "False":
+                return one_line(f"{condition.optional_text('reason')}: {condition.optional_text('message')}")
+    return ""
 
 
 def gateway_findings(api: Api, options: KubernetesOptions) -> Iterator[Problem]:

@@ -122,6 +122,7 @@ OBJECTS: Mapping[str, dict[str, Any]] = {
     },
     "serviceaccounts": {"metadata": METADATA},
     "jobs": {"metadata": METADATA | {"ownerReferences": [{"uid": "u1"}]}},
+    "httproutes": {"metadata": METADATA, "status": {"parents": [{"conditions": [CONDITION | {"type": "Accepted"}]}]}},
     "horizontalpodautoscalers": {
         "metadata": METADATA, "spec": {"minReplicas": 1, "maxReplicas": 2}, "status": {"conditions": [CONDITION]},
     },
@@ -198,6 +199,7 @@ READERS: Mapping[str, tuple[Callable[[Api], object], ...]] = {
                  lambda api: cloud(api).find({TAG_NAME: "demo"})),
     "serviceaccounts": (account, lambda api: cloud(api).find({TAG_NAME: "demo"})),
     "jobs": (account,),
+    "httproutes": (lambda api: cloud(api).find({TAG_NAME: "demo"}),),
     "horizontalpodautoscalers": (lambda api: autoscaler_state(api, ID),),
 }  # fmt: skip
 
