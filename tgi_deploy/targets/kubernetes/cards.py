@@ -81,7 +81,10 @@ class Cards:
 
     @property
     def karpenter(self) -> Mapping[str, Any]:
-        """Karpenter's names: its `api`, the group of a `node_class` on EC2, what its `labels` stand for, its GPUs."""
+        """Karpenter's names: its `api`, the group of a `node_class` on EC2, what its `labels` stand for, its GPUs.
+
+        `pool` and `market` are the labels with a node's NodePool and how it is rented.
+        """
         found: Mapping[str, Any] = self._document["karpenter"]
         return found
 

@@ -30,7 +30,10 @@ _KEEPS_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Node(Frozen, frozen=True, kw_only=True):
-    """A node with GPUs. `why_not`: why it takes no pods now; `selector` is None if its card is unknown."""
+    """A node with GPUs. `why_not`: why it takes no pods now; `selector` is None if its card is unknown.
+
+    `market`: how Karpenter rents it, `on-demand` or `spot`; empty for a node that Karpenter did not add.
+    """
 
     name: str
     gpus: int
@@ -39,6 +42,7 @@ class Node(Frozen, frozen=True, kw_only=True):
     selector: NodeSelector | None
     instance_type: str
     region: str
+    market: str
     why_not: str
 
     @property
@@ -77,6 +81,7 @@ def _node(item: Reply, cards: Cards, catalog: Catalog) -> Node:
         selector=selector,
         instance_type=kind,
         region=labels.get(cards.region_label, ""),
+        market=labels.get(cards.karpenter["market"], "") if cards.karpenter["pool"] in labels else "",
         why_not=_why_not(spec, status, cards.resource),
     )
 

@@ -7,6 +7,7 @@ knows the instance type, not the label of the card. Of several terms of a pod's 
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import error
@@ -19,9 +20,9 @@ from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.resource import TAG_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from decimal import Decimal
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.cards import Cards, NodeSelector
@@ -166,6 +167,17 @@ class Placement(Frozen, frozen=True, kw_only=True):
         """Return whether an instance type has so many GPUs of a card."""
         known = self.types.get(kind)
         return known is not None and known.accelerator.name == card and known.accelerator_count >= gpus
+
+
+def added_usd_per_hour(nodes: Sequence[Node], names: Container[str], catalog: Catalog) -> Decimal:
+    """Return what those of the named nodes cost that Karpenter has added; one without a known price costs nothing."""
+    found = Decimal(0)
+    for node in nodes:
+        if node.name in names and node.market and node.region in catalog.regions():
+            offers = catalog.offers((node.region,), ("spot" if node.market == "spot" else "on-demand",))
+            prices = (item.usd_per_hour for item in offers if item.instance_type.name == node.instance_type)
+            found += next(prices, None) or 0
+    return found
 
 
 def used_selectors(api: Api, name: str, cards: Cards) -> dict[int, NodeSelector]:

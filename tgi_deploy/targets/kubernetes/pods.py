@@ -10,7 +10,7 @@ from tgi_deploy.targets.kubernetes.errors import known_refusal
 from tgi_deploy.targets.kubernetes.manifests import CONTAINER, label
 from tgi_deploy.targets.kubernetes.objects import selector_of
 from tgi_deploy.targets.kubernetes.quotas import needs
-from tgi_deploy.text import one_line
+from tgi_deploy.text import one_line, printable
 from tgi_deploy.values.resource import TAG_NAME, MachineState, ReplicaState
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Pod:
     """`waiting` and `ended` are (reason, message) of its container; `exit_code` is that of the latest end."""
 
     name: str
+    node: str
     created: str
     phase: str
     ready: bool
@@ -64,6 +65,7 @@ class Pod:
         end = _end(own) if own else None
         return cls(
             name=metadata.text("name"),
+            node=printable(item.optional_part("spec").optional_text("nodeName")),
             created=metadata.optional_text("creationTimestamp"),
             phase=status.optional_text("phase"),
             ready=ready is not None and ready.optional_text("status") == "True",

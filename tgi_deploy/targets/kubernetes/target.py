@@ -116,24 +116,27 @@ class KubernetesTarget:
 
     def _room(self, deployment: Deployment, revision: Revision, replicas: int) -> Room:
         """Return the room for so many more replicas of a revision, beside everything that runs."""
+        return self._room_on(self._nodes_now(deployment.region), deployment, revision, replicas)
+
+    def _room_on(self, nodes: Sequence[Node], deployment: Deployment, revision: Revision, replicas: int) -> Room:
         from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.kubernetes.placement import Placement, used_selectors  # noqa: PLC0415
 
         place, cards, plan = deployment.region, Cards.packaged(), revision.plan
         if plan is None:
             raise ValueError("the record has no plan")
-        api, catalog, asked = self.cloud(place).api, self.catalog(), plan.requirements
-        nodes = Placement(
-            nodes=self._nodes(place, catalog, lambda _labels: False),
+        catalog, asked = self.catalog(), plan.requirements
+        placement = Placement(
+            nodes=nodes,
             growth=lambda: self._growth(place, catalog),
-            used=used_selectors(api, deployment.name, cards),
+            used=used_selectors(self.cloud(place).api, deployment.name, cards),
             types=catalog.instance_types(),
             cards=cards,
         )
         card, gpus = plan.chosen.accelerator, plan.chosen.num_shard
         most, budget = asked.replicas.most or 0, asked.budget_usd_per_hour
-        selector = nodes.selector(revision.number, card, gpus, replicas=replicas, most=most, budget=budget)
-        return nodes.room(selector, card, gpus)
+        selector = placement.selector(revision.number, card, gpus, replicas=replicas, most=most, budget=budget)
+        return placement.room(selector, card, gpus)
 
     def follow(self, deployment: Deployment, replicas: Replicas, options: KubernetesOptions) -> ChangeSet:
         from tgi_deploy.targets.kubernetes.autoscalers import steps  # noqa: PLC0415 -- planning loads nothing that acts
@@ -151,14 +154,18 @@ class KubernetesTarget:
         return autoscaler_state(self.cloud(machine.place).api, machine.attributes["id"])
 
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
-        from tgi_deploy.targets.kubernetes.quotas import short_of_quota  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.kubernetes.placement import added_usd_per_hour  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.kubernetes.quotas import short_of_quota  # noqa: PLC0415
 
         machine, plan = deployment.machine, deployment.plan
         found = self.cloud(machine.place).live(machine.attributes["id"]) if machine else None
         if machine is None or plan is None or found is None:
             return error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
-        room, budget = self._room(deployment, deployment.current, more), plan.requirements.budget_usd_per_hour
-        rooms = tuple(room.findings(more, budget=budget, billed=plan.cost.usd_per_hour))
+        nodes, budget = self._nodes_now(machine.place), plan.requirements.budget_usd_per_hour
+        names = {pod.node for pod in found[1] if pod.counts}
+        billed = max(plan.cost.usd_per_hour, added_usd_per_hour(nodes, names, self.catalog()))
+        room = self._room_on(nodes, deployment, deployment.current, more)
+        rooms = tuple(room.findings(more, budget=budget, billed=billed))
         quotas = short_of_quota(self.cloud(machine.place).api, found[0].pod_needs, more)
         errors = [item for item in (*rooms, *quotas) if item.severity == "error"]
         return next(iter((*errors, *rooms)), None)
@@ -196,6 +203,10 @@ class KubernetesTarget:
         from tgi_deploy.targets.kubernetes.pools import growth  # noqa: PLC0415
 
         return growth(self.cloud(place).api, Cards.packaged(), catalog)
+
+    def _nodes_now(self, place: str) -> Sequence[Node]:
+        """Return the nodes with what all pods leave, this tool's included."""
+        return self._nodes(place, self.catalog(), lambda _labels: False)
 
     def _nodes(self, place: str, catalog: Catalog, ours: Callable[[Mapping[str, str]], bool]) -> Sequence[Node]:
         from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks

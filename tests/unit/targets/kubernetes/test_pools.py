@@ -362,6 +362,20 @@ def test_scale_adds_the_price_of_new_nodes_to_that_of_those_it_has(tmp_path: Pat
     assert caught.value.code == "over_budget"
 
 
+def test_scale_counts_the_nodes_that_were_added_for_a_plan_without_a_price(tmp_path: Path):
+    server = cluster(pool(requirements=L40S), nodes=(node("there"),))
+    commands = Commands(tmp_path / "state", server, budget="4")
+    commands.up()
+    commands.scale(3)
+    labels = {TYPE: "g6e.xlarge", "karpenter.sh/nodepool": "gpu", "karpenter.sh/capacity-type": "on-demand"}
+    for number, pod in enumerate(sorted(name for kind, name in server.objects if kind == "pods")[1:]):
+        server.nodes.append(node(f"added-{number}", requested=1, labels={**labels, **IN_VIRGINIA}))
+        server.objects["pods", pod]["spec"] |= {"nodeName": f"added-{number}"}
+    server.nodes[0]["requested"] = 1
+    with pytest.raises(DeployError, match=r"\$5.583/h in all"):
+        commands.scale(4)
+
+
 def test_pods_that_ask_for_a_label_only_are_not_scaled_to_nodes_that_lack_it(tmp_path: Path):
     server = cluster(nodes=(node("there"),))
     commands = Commands(tmp_path / "state", server)
