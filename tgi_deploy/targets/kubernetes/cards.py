@@ -112,16 +112,17 @@ class Cards:
         return self._by(self.instance_label, (kind,))
 
     def of_pod(self, spec: Reply) -> NodeSelector | None:
-        """Return how a pod of this tool selects nodes; None if it does not."""
+        """Return how a pod of this tool selects nodes, by the labels that it uses for that; None if it does not."""
         plain = spec.table("nodeSelector")
         chosen: list[tuple[str, tuple[str, ...]]] = [(key, (value,)) for key, value in plain.items()]
         affinity = spec.optional_part("affinity").optional_part("nodeAffinity")
         required = affinity.optional_part("requiredDuringSchedulingIgnoredDuringExecution")
         for term in required.optional_parts("nodeSelectorTerms"):
             chosen += [(item.text("key"), item.texts("values")) for item in term.optional_parts("matchExpressions")]
-        if not chosen:
+        known = [item for item in chosen if item[0] in {*self._tables, self.instance_label}]
+        if not known:
             return None
-        (label, values), *more = chosen
+        (label, values), *more = known
         added = next((kinds[0] for name, kinds in more if name == self.instance_label and kinds), "")
         return self._by(label, values, added=added)
 

@@ -319,6 +319,7 @@ def test_pods_accept_a_node_that_is_there_and_one_that_is_added(tmp_path: Path):
     assert found.message.startswith("for pods that lose their node, up to a new node by the NodePool gpu: g6e.xlarge")
     commands.up()
     assert commands.terms == [("nvidia.com/gpu.product", ["NVIDIA-L40S"]), (TYPE, ["g6e.xlarge"])]
+    commands.server.objects["deployments", "tgi-deploy-demo"]["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
     assert not commands.up().changed
 
 
