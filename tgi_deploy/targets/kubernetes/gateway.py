@@ -57,7 +57,7 @@ class Listener(Frozen, frozen=True, kw_only=True):
         return self.hostname in {"", host}
 
     def why_not(self, options: KubernetesOptions, namespace: str) -> str:
-        """Return why it can't serve the host as the options ask; empty if nothing speaks against it."""
+        """Return why it can't serve the host as the options ask; empty if no reason is known."""
         if self.tls is not options.encrypted:
             return "without TLS" if options.encrypted else "with TLS, and --plaintext asks for plain HTTP"
         if not self.serves(options.host or ""):
@@ -135,7 +135,8 @@ def gateway_findings(api: Api, options: KubernetesOptions) -> Iterator[Problem]:
     own = next((item for item in found if item.name == wanted), None)
     why = own.why_not(options, api.place.namespace) if own else ""
     if own is None or why:
-        what = f"the listener {wanted} of {namespace}/{name} is {why}" if own else f"{namespace}/{name} has no {wanted}"
+        lacking = f"the Gateway {namespace}/{name} has no listener {wanted} for HTTP routes"
+        what = f"the listener {wanted} of {namespace}/{name} is {why}" if own else lacking
         yield _unusable(what, _others(found, options, api.place.namespace))
 
 
@@ -151,7 +152,7 @@ def _unusable(why: str, hint: str) -> Problem:
 
 
 def route_manifest(labels: Mapping[str, str], port: int, options: KubernetesOptions) -> Manifest:
-    """Return the HTTPRoute to the Service with these labels. Its rule has no limit of time: streams are long."""
+    """Return the HTTPRoute to the Service with these labels, without the request timeout: streams are long."""
     namespace, gateway, listener = options.listener
     parent = {
         "group": _VERSION.partition("/")[0],

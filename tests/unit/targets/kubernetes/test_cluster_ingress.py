@@ -162,9 +162,9 @@ def test_a_listener_with_tls_for_the_host_serves_it(hostname: str | None):
         (listener(hostname="*.example.org"), "is for *.example.org only"),
         (listener(hostname="*.llm.example.com"), "is for *.llm.example.com only"),
         (listener(allowedRoutes={}), "for routes of its own namespace only"),
-        (listener(tls={"mode": "Passthrough"}), "infra/web has no https"),
-        (listener(protocol="TLS"), "infra/web has no https"),
-        (listener(allowedRoutes={"kinds": [{"kind": "GRPCRoute"}]}), "infra/web has no https"),
+        (listener(tls={"mode": "Passthrough"}), "infra/web has no listener https"),
+        (listener(protocol="TLS"), "infra/web has no listener https"),
+        (listener(allowedRoutes={"kinds": [{"kind": "GRPCRoute"}]}), "infra/web has no listener https"),
     ],
 )
 def test_a_listener_that_would_not_serve_the_host_is_a_finding_that_names_those_that_would(own: Any, words: str):
