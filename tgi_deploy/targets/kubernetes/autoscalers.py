@@ -118,14 +118,14 @@ def _unavailable(why: str, hint: str) -> DeployError:
 
 @dataclass(frozen=True, slots=True)
 class Autoscalers(Dependents):
-    """One kind of them."""
+    """Autoscalers of one kind: HorizontalPodAutoscalers or ScaledObjects."""
 
     def bounds(self, item: Reply) -> tuple[int, int]:
         spec, (least, most) = item.part("spec"), self._members
         return spec.integer(least), spec.integer(most)
 
     def bounded(self, name: str, replicas: Replicas) -> Manifest | None:
-        """Return the manifest of one that exists, with other bounds; None if there is none."""
+        """Return the manifest of an existing autoscaler with other bounds; None if there is none."""
         least, most = self._members
         bounds = {least: replicas.least, most: replicas.most}
 
@@ -226,7 +226,7 @@ def autoscaler_state(api: Api, deployment_id: str) -> AutoscalerState | None:
 
 
 def _problem(item: Reply) -> str:
-    """Return why it does not work, in the cluster's words; empty if it does."""
+    """Return why an autoscaler does not work, in the cluster's words; empty if it does."""
     for condition in item.optional_part("status").optional_parts("conditions"):
         if condition.optional_text("type") in _NEEDED and condition.optional_text("status") == "False":
             return one_line(f"{condition.optional_text('reason')}: {condition.optional_text('message')}")

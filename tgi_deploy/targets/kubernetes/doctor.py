@@ -89,7 +89,7 @@ _BY_KEDA: Final = ("keda.sh", "scaledobjects")
 
 
 def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator[Problem]:
-    """Yield the findings. What can't be examined is one, too."""
+    """Yield the findings. A check that fails is a finding, too."""
     try:
         yield _access(api, options)
     except DeployError as problem:  # then no other request has a chance
@@ -305,7 +305,7 @@ def _gateways(api: Api) -> Iterator[Problem]:
 
 
 def _storage_class(api: Api, claim: str, wanted: str) -> Problem:
-    """Return whether the StorageClass that is to make the claim's volume exists."""
+    """Return whether the StorageClass that should create the claim's volume exists."""
     named = dict(api.each(_CLASSES, "looking for StorageClasses", _name_and_default))
     default = [name for name, is_default in named.items() if is_default]
     chosen = wanted or next(iter(default), "")

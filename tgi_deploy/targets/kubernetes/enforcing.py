@@ -1,4 +1,4 @@
-"""Handlers of what limits need: the Deployment, whose annotations they are, and the account that enforces them."""
+"""Handlers for limits: the Deployment, whose annotations hold them, and the service account that enforces them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Enforcers(Objects):
             self._complete(found, properties["manifests"][1:])
 
     def _complete(self, account: Found, rest: Sequence[Manifest]) -> None:
-        """Apply what belongs to it. A new Job is there before the former one goes; those of other accounts stay."""
+        """Apply its Role, RoleBinding and Job. A new Job exists before the former one is deleted."""
         own = account.attributes["uid"]
         owner = {
             "apiVersion": "v1",
@@ -119,7 +119,7 @@ def _job_with_owners(item: Reply) -> tuple[str, str, frozenset[str]]:
 
 
 def _with_trouble(account: Found, pods: Sequence[Pod]) -> Found:
-    """Return the account with why its Job's pod does not run, if it does not."""
+    """Return the account; if its Job's pod does not run, with the reason."""
     here = [pod for pod in pods if pod.counts]
     if any(pod.phase == "Running" and not (pod.waiting or pod.ended) for pod in here):
         return account
@@ -142,7 +142,7 @@ class Workloads(Objects):
         return found
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Change the number of replicas, or the `tags` that are limits; the first limit needs what enforces it."""
+        """Change the number of replicas, or the limits in `tags`; the first limit also creates what enforces it."""
         path, tags = self.path(attributes["id"]), properties.get("tags")
         if tags is None:
             if REPLICAS in properties:

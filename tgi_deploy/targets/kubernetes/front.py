@@ -32,7 +32,7 @@ class Services(Objects):
     kind: str = SERVICE
 
     def wanted(self, manifest: Manifest, live: Reply) -> Manifest:
-        """Keep its selector, and so where requests go, until that Deployment is gone, or `select` is called."""
+        """Keep the selector, and so the destination of requests, until its Deployment is gone or `select` is called."""
         selector = live.part("spec").table("selector")
         if selector == manifest["spec"]["selector"] or not self._is_there(selector):
             return manifest
@@ -97,7 +97,7 @@ class ServiceFront:
         return None
 
     def _expose(self, deployment: Deployment, options: KubernetesOptions) -> None:
-        """Create the Ingress or HTTPRoute, or change the one that leads to the same Service; the other kind goes."""
+        """Create or change the Ingress or HTTPRoute, and delete a former one of the other kind."""
         path = Services(self.api).path(object_name(deployment.name))
         port = self.api.get(path, "reading the service", _port)
         if port is None:

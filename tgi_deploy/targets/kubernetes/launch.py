@@ -106,7 +106,7 @@ class KubernetesLaunch:
 
     @property
     def rare_kinds(self) -> bool:
-        """Search for all: an Ingress or route that no record has would lead to an engine that is to have no host."""
+        """Search for all: an unrecorded Ingress or route would expose an engine that is not to have a host."""
         return True
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
@@ -146,7 +146,7 @@ class KubernetesLaunch:
     def _dependents(
         self, engine: Mapping[str, Any], place: Place, wanted: Sequence[Resource], start: int
     ) -> Iterator[Resource]:
-        """Yield what few deployments have: what leads the host to the Service, and what follows the load."""
+        """Yield what few deployments have: the Ingress or HTTPRoute of a host, and the autoscaler of a range."""
         if self.options.host:
             yield self._of_host(wanted)
         if self._replicas.varies:
@@ -177,7 +177,7 @@ class KubernetesLaunch:
         return started_with(self._replicas, planned, max(running, default=0))
 
     def _autoscaler(self, start: int) -> Autoscaler:
-        """Return what follows the load. Until the revision serves, it takes away none of those that it starts with."""
+        """Return the autoscaler. Until the revision serves, it removes none of the replicas that it starts with."""
         plan, prometheus = self.request.plan, self.options.prometheus or ""
         gauges = plan.chosen.engine.metrics.load
         least = start if self._tunneled else self._replicas.least
@@ -213,7 +213,7 @@ class KubernetesLaunch:
         return self.cloud(record.place).address(deployment.name)
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Return what is missing: a free GPU, a Secret, a claim, or the cluster's consent to these objects."""
+        """Return what is missing (a free GPU, a Secret, a claim) and why the cluster would refuse the objects."""
         return tuple(self._findings(attempt, tags))
 
     def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
@@ -238,7 +238,7 @@ class KubernetesLaunch:
             yield problem.problem
 
     def _room(self, attempt: Attempt, name: str) -> Room:
-        """Return the room for an attempt's pods. What those of an old revision request is free if they end first."""
+        """Return the room for an attempt's pods. What an old revision that ends first requests is free."""
         candidate = attempt.candidate
         pod = Reply.of(_machine_of(attempt).properties["manifest"]["spec"]["template"]["spec"])
         card = candidate.offer.instance_type.accelerator.name
@@ -402,7 +402,7 @@ class KubernetesLaunch:
         )
 
     def _selector(self, deployment: Deployment, candidate: Candidate) -> NodeSelector:
-        """Return how the pods select nodes with the accelerator, whether or not one is free now."""
+        """Return how the pods select nodes with the accelerator, even if none is free now."""
         return self._nodes(deployment.name, beside=deployment.rolling).selector(
             deployment.wanted.number,
             candidate.offer.instance_type.accelerator.name,
@@ -413,7 +413,7 @@ class KubernetesLaunch:
         )
 
     def _nodes(self, name: str, *, beside: bool) -> Placement:
-        """Return the nodes. `beside`: the pods that the name has now keep what they request."""
+        """Return where pods can run. `beside`: the deployment's present pods keep what they request."""
         cards = Cards.packaged()
         return Placement(
             nodes=self.nodes("" if beside else name),

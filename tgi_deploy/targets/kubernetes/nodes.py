@@ -58,7 +58,7 @@ def read_nodes(api: Api, cards: Cards, catalog: Catalog, *, ours: Callable[[Mapp
 
 
 def nodes_without_plugin(api: Api, cards: Cards, catalog: Catalog) -> tuple[str, ...]:
-    """Return the nodes which, by their labels, have a card that they don't offer to pods, by name."""
+    """Return the names of the nodes whose labels show a card that they don't offer to pods."""
     found = _each(api, lambda item: _node(item, cards, catalog))
     return tuple(sorted(node.name for node in found if not node.gpus and node.selector is not None))
 
@@ -129,7 +129,7 @@ def _requested(api: Api, resource: str, ours: Callable[[Mapping[str, str]], bool
 
 
 def _of_pod(spec: Reply, resource: str) -> int:
-    """Return a pod's GPUs: those of all its containers, or of one that runs before them if that has more."""
+    """Return a pod's GPUs: the sum of its containers', or those of an init container if that has more."""
     each, before = (
         [
             _count(item.optional_part("resources").optional_part("limits"), resource)
@@ -141,7 +141,7 @@ def _of_pod(spec: Reply, resource: str) -> int:
 
 
 def _count(table: Reply, resource: str) -> int:
-    """Return an amount of GPUs, which are whole numbers; 0 for anything else."""
+    """Return a whole number of GPUs; 0 for anything else."""
     text = str(table.content.get(resource, "0"))
     return int(text) if text.isascii() and text.isdigit() else 0
 

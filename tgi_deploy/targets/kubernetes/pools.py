@@ -122,7 +122,7 @@ def growth(api: Api, cards: Cards, catalog: Catalog) -> Growth:
 
 
 def _has_karpenter(api: Api, cards: Cards) -> bool:
-    """Return whether the cluster has the API: to a user without the permission, it refuses unknown kinds just so."""
+    """Return whether the cluster has the API: without the permission, requests for unknown kinds are forbidden, too."""
     try:
         return api.get(cards.karpenter["api"], "looking for Karpenter's API", lambda _found: True) is not None
     except ClusterRefusedError:
@@ -134,7 +134,7 @@ def _unread(why: str, hint: str | None) -> Growth:
 
 
 def _growth_of(pools: Sequence[Pool], catalog: Catalog, cards: Cards, region: str) -> Growth:
-    """Return what pools that may have GPUs add in a region; empty for an unknown one."""
+    """Return what pools that may have GPUs can add in a region; an empty region is unknown."""
     unpriced = ""
     if region not in catalog.regions():
         where = f"no prices are known in {printable(region)}" if region else "no label of a node names the region"
@@ -211,7 +211,7 @@ def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], 
 
 
 def _odd(need: Requirement, cards: Cards) -> str:
-    """Return why it is not known which machines meet a requirement, or why none does; empty if it is known."""
+    """Return why it can't be decided which machines meet a requirement; empty if it can."""
     karpenter = cards.karpenter
     known = need.label in karpenter["labels"]
     if known and need.least > 1:

@@ -44,7 +44,7 @@ _SUFFIXES: Final = {
 
 
 class Limit(Frozen, frozen=True, kw_only=True):
-    """A resource of a quota. `priority`: it is for some classes of pods, which may not include these."""
+    """The limit of a quota for one resource. `priority`: it is for some priority classes only."""
 
     quota: str
     resource: str
@@ -86,7 +86,7 @@ def _limits(quota: Reply) -> Iterator[Limit]:
 
 
 def amount(text: str) -> Decimal:
-    """Return a quantity as a number; one that can't be read, or is beyond those of Kubernetes, is no limit."""
+    """Return a quantity as a number: infinity if it can't be read or is larger than Kubernetes allows."""
     found = _QUANTITY.fullmatch(text)
     if found is None:
         return _NO_LIMIT
