@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import secrets
 import ssl
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from builders import waiting
 from urllib3 import PoolManager
 from websockets.sync.client import connect
@@ -22,12 +24,11 @@ from tgi_deploy.sandbox.kubernetes import CERTIFICATE, ENGINE, KUBECONFIG, acces
 from tgi_deploy.sandbox.kubernetes.plane import DEFAULT_NODES, start, stop
 from tgi_deploy.targets.kubernetes.transport import encoded
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 PATIENCE_S = 240
 APPLY = "application/apply-patch+yaml"
 _SPEED = 600
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SCHEMAS = Path(__file__).parents[1] / "cases" / "kubernetes_schemas"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +102,26 @@ class Namespace:
     def reasons(self):
         """Return the reason and the message of each event."""
         return {(item["reason"], item["message"]) for item in self.plane.call("GET", self.path("events"))["items"]}
+
+
+@contextmanager
+def defined(plane, *names):
+    """Have the cluster serve custom resources by their projects' own definitions, without what acts on them."""
+    documents = [yaml.safe_load((_SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8")) for name in names]
+    paths = []
+    try:
+        for document in documents:
+            plane.call("POST", _DEFINITIONS, document)
+            spec = document["spec"]
+            served = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
+            paths.append((document["metadata"]["name"], f"{served}/{spec['names']['plural']}"))
+        for _, path in paths:
+            eventually(lambda path=path: plane.ask("GET", path)[0] == 200)
+        yield
+    finally:
+        for name, path in paths:
+            plane.call("DELETE", f"{_DEFINITIONS}/{name}")
+            eventually(lambda path=path: plane.ask("GET", path)[0] == 404)
 
 
 def is_ready(pod):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
-from builders.control_plane import APPLY, eventually
+from builders.control_plane import APPLY, defined
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
 CASES = Path(__file__).parents[1] / "cases"
 RENDER = ("render", "llama3-13b", "--hardware", "1xL40S", "--as", "kubernetes")
-CRD = CASES / "kubernetes_schemas" / "keda.sh_scaledobjects.yaml"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATHS = {
     "Deployment": ("/apis/apps/v1", "deployments"),
     "Service": ("/api/v1", "services"),
@@ -24,35 +21,22 @@ PATHS = {
     "Job": ("/apis/batch/v1", "jobs"),
     "Ingress": ("/apis/networking.k8s.io/v1", "ingresses"),
     "HorizontalPodAutoscaler": ("/apis/autoscaling/v2", "horizontalpodautoscalers"),
+}
+CUSTOM = {
+    "HTTPRoute": ("/apis/gateway.networking.k8s.io/v1", "httproutes"),
     "ScaledObject": ("/apis/keda.sh/v1alpha1", "scaledobjects"),
 }
 
 
 def dry_run(namespace, document):
     """Return the status and the reply of a strict dry run in the test's namespace."""
-    group, plural = PATHS[document["kind"]]
+    group, plural = {**PATHS, **CUSTOM}[document["kind"]]
     document = {**document, "metadata": {**document["metadata"], "namespace": namespace.name}}
     for subject in document.get("subjects", ()):
         subject["namespace"] = namespace.name
     path = namespace.path(plural, document["metadata"]["name"], group)
     how = "?fieldManager=tests&fieldValidation=Strict&dryRun=All"
     return namespace.plane.ask("PATCH", path + how, document, APPLY)
-
-
-@contextmanager
-def keda(namespace):
-    """Have the cluster know KEDA's ScaledObject, without KEDA itself."""
-    document = yaml.safe_load(CRD.read_text(encoding="utf-8"))
-    name = document["metadata"]["name"]
-    namespace.plane.call("POST", CRDS, document)
-    try:
-        eventually(
-            lambda: namespace.plane.ask("GET", namespace.path("scaledobjects", "", PATHS["ScaledObject"][0]))[0] == 200
-        )
-        yield
-    finally:
-        namespace.plane.call("DELETE", f"{CRDS}/{name}")
-        eventually(lambda: namespace.plane.ask("GET", "/apis/keda.sh/v1alpha1")[0] == 404)
 
 
 def test_every_rendered_case_passes(namespace):
@@ -70,15 +54,29 @@ def test_a_range_a_host_and_limits_pass(namespace, run):
     code, rendered = run(*RENDER, *options, "--ttl", "2h", "--weights-claim", "models", "--namespace", namespace.name)
     assert code == 0, rendered["errors"]
     documents = list(yaml.safe_load_all(rendered["data"]["artifact"]["text"]))
-    assert {item["kind"] for item in documents} == PATHS.keys() - {"ScaledObject"}
+    assert {item["kind"] for item in documents} == PATHS.keys()
     for document in documents:
         status, reply = dry_run(namespace, document)
         assert status < 300, reply
 
 
+def test_a_route_passes_the_gateway_apis_own_definition(namespace, run):
+    with defined(namespace.plane, "gateway.networking.k8s.io_httproutes"):
+        host = ("--host", "llm.example.com", "--gateway", "infra/web/https", "--api-key-secret", "key")
+        code, rendered = run(*RENDER, *host)
+        assert code == 0, rendered["errors"]
+        found = {item["kind"]: item for item in yaml.safe_load_all(rendered["data"]["artifact"]["text"])}
+        assert "Ingress" not in found
+        status, reply = dry_run(namespace, found["HTTPRoute"])
+        assert status < 300, reply
+        found["HTTPRoute"]["spec"]["rules"][0]["timeout"] = "0s"
+        status, reply = dry_run(namespace, found["HTTPRoute"])
+        assert (status >= 400, b"timeout" in reply) == (True, True)
+
+
 def test_the_object_for_keda_passes_its_own_definition_and_follows_the_revision(namespace, run):
     prometheus = ("--prometheus", "http://prometheus.monitoring.svc:9090")
-    with keda(namespace):
+    with defined(namespace.plane, "keda.sh_scaledobjects"):
         code, rendered = run(*RENDER, "--replicas", "1..4", *prometheus)
         (document,) = (
             item for item in yaml.safe_load_all(rendered["data"]["artifact"]["text"]) if item["kind"] == "ScaledObject"
@@ -92,7 +90,7 @@ def test_the_object_for_keda_passes_its_own_definition_and_follows_the_revision(
         assert (code, refused["errors"][0]["code"]) == (1, "autoscaling_unavailable")
         code, made = run(*up, "--replicas", "1..2", *prometheus)
         assert code == 0, made["errors"]
-        path = namespace.path("scaledobjects", "", PATHS["ScaledObject"][0])
+        path = namespace.path("scaledobjects", "", CUSTOM["ScaledObject"][0])
         (live,) = namespace.plane.call("GET", path)["items"]
         bounds = live["spec"]["minReplicaCount"], live["spec"]["maxReplicaCount"]
         assert (live["metadata"]["name"], bounds) == ("tgi-deploy-llama3-13b", (1, 2))

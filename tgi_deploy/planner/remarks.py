@@ -26,7 +26,7 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
     offer = chosen.offer
     if offer.is_added:
         kind = "estimated" if offer.estimated else "listed"
-        yield f"on-demand price of a new node as {kind} on {offer.price_date} ({offer.price_source})"
+        yield f"price of a new node as {kind} on {offer.price_date} ({offer.price_source})"
         yield "quotas and capacity are not checked"
     elif offer.market == "owned":
         price = "it has no price" if offer.usd_per_hour is None else "its price is what it costs you"

@@ -216,7 +216,7 @@ class Scaling(Protocol):
         """Return the number of replicas that it should have now."""
 
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
-        """Return why there is no room for so many more replicas; None if there is."""
+        """Return why there is no room for so many more, or a warning of what room for them costs; None otherwise."""
 
     def follow(self, deployment: Deployment, replicas: Replicas, options: Any) -> ChangeSet:  # noqa: ANN401 -- its own
         """Return the steps that set up an autoscaler for a range, or remove it for a fixed number.

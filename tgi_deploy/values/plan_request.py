@@ -77,6 +77,7 @@ class TargetOptions(TypedDict, total=False):
     prometheus: str | None
     host: str | None
     ingress_class: str | None
+    gateway: str | None
     tls_secret: str | None
     cluster_issuer: str | None
     kube_context: str | None

@@ -23,6 +23,8 @@ KEPT: Final = "kept"
 FOREIGN_RULES: Final = "foreign_rules"
 # An attribute of what enforces limits: why it does not run.
 UNENFORCED: Final = "unenforced"
+# Of what leads callers to a deployment: why it does not.
+UNSERVED: Final = "unserved"
 # An attribute of resources reclaimed by the cloud: the cloud's term.
 RECLAIMED: Final = "reclaimed"
 # An attribute of a stopped machine that can be restarted with its disk.

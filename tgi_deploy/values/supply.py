@@ -105,8 +105,9 @@ class Offer(Value, frozen=True, kw_only=True):
 class AddedMachine(Value, frozen=True, kw_only=True):
     """A machine that a cluster adds by its `pool` when a pod needs it, at its on-demand price.
 
-    `spot_usd_per_hour` is an estimate; None if the pool rents no spot machines. `most`: how many more the pool may add.
-    `needed`: no existing machine of this type has room now.
+    `spot_usd_per_hour` is an estimate; None if the pool never rents it so, or if it is unknown. `spot_only`: the pool
+    rents it only so, and the price is that estimate or, without one, the on-demand price as an upper bound. `most`: how
+    many more the pool may add. `needed`: no machine of the kind has room now.
     """
 
     pool: str
@@ -120,6 +121,7 @@ class AddedMachine(Value, frozen=True, kw_only=True):
     estimated: bool
     spot_usd_per_hour: Decimal | None
     most: int
+    spot_only: bool = False
     needed: bool = True
 
     @property
@@ -131,20 +133,28 @@ class AddedMachine(Value, frozen=True, kw_only=True):
         """Return the warning that so many will be added, and what they cost."""
         nodes = "a new node" if number == 1 else f"{number} new nodes"
         each = " each" if number > 1 else ""
-        date = dated(self.price_date, estimated=self.estimated)
-        price = f"{rate(self.usd_per_hour, estimated=self.estimated)}{each} on demand in {self.region} ({date})"
-        spot = self.spot_usd_per_hour
-        less = "" if spot is None else f", or {rate(spot, estimated=True)} as spot, which the pool may choose"
+        reclaimed = "; a spot node can be reclaimed at any time" if self.spot_only else ""
         return warning(
             "new_node",
-            f"{nodes} by the NodePool {self.pool}: {self.instance_type}, {price}{less}",
-            "it is billed until Karpenter removes it; the NodePool's disruption settings decide when",
+            f"{nodes} by the NodePool {self.pool}: {self.instance_type}, {self._price(each)}",
+            f"it is billed until Karpenter removes it; the NodePool's disruption settings decide when{reclaimed}",
             pool=self.pool,
             instance_type=self.instance_type,
             nodes=number,
             usd_per_hour=self.usd_per_hour,
-            spot_usd_per_hour=spot,
+            spot_usd_per_hour=self.spot_usd_per_hour,
         )
+
+    def _price(self, each: str) -> str:
+        """Return the price with its date."""
+        price, spot = rate(self.usd_per_hour, estimated=self.estimated), self.spot_usd_per_hour
+        date = dated(self.price_date, estimated=self.estimated)
+        if not self.spot_only:
+            less = "" if spot is None else f", or {rate(spot, estimated=True)} as spot, which the pool may choose"
+            return f"{price}{each} on demand in {self.region} ({date}){less}"
+        if spot is None:
+            return f"at most {rate(self.usd_per_hour)}{each}, the on-demand price in {self.region} ({date}), for a spot node"
+        return f"{price}{each} as spot in {self.region} ({date}), the only market of the pool"
 
 
 class ExtraPrices(Value, frozen=True, kw_only=True):

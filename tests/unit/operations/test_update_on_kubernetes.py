@@ -15,6 +15,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.autoscalers import steps
@@ -108,6 +109,32 @@ def test_the_question_before_an_update_names_the_pods_own_time_for_open_requests
     cluster.up("awq", confirm=lambda proposal: asked.append(proposal.update))
     (update,) = asked
     assert (update.strategy, update.drain_s, update.downtime_s) == ("rolling", 431, 0)
+
+
+def nodepool(gpus):
+    """Return a NodePool that may add so many nodes with an L40S."""
+    family = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}
+    template = {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}, "requirements": [family]}}
+    return {"metadata": {"name": "gpu"}, "spec": {"limits": {"nvidia.com/gpu": str(gpus)}, "template": template}}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "strategy", "words"), [(1, "rolling", ""), (0, "recreate", "the cluster has it for 0 more")]
+)
+def test_an_update_is_rolling_where_karpenter_may_add_its_nodes(cluster, gpus, strategy, words):
+    cluster.gpus = 1
+    cluster.renew()
+    cluster.server.nodes.append(node("cpu", gpus=0, labels={"topology.kubernetes.io/region": "us-east-1"}))
+    cluster.up()
+    cluster.server.objects["nodepools", "gpu"] = nodepool(gpus)
+    asked = []
+    cluster.up("awq", confirm=lambda proposal: not asked.append(proposal))
+    (proposal,) = asked
+    assert proposal.update.strategy == strategy
+    assert [item.code for item in proposal.findings if item.code == "new_node"] == ["new_node"] * gpus
+    assert words in " ".join(cluster.around.recorder.lines)
+    pod = cluster.server.objects["deployments", f"{SHARED}-r2"]["spec"]["template"]["spec"]
+    assert ("g6e.xlarge" in str(pod.get("affinity"))) is bool(gpus)
 
 
 def kill_at(cluster, ordinal, *, rolling):
@@ -211,7 +238,9 @@ def test_what_enforces_the_limits_of_the_serving_revision_outlives_a_failed_upda
 
 KEY = "key-of-the-engine"
 EXPOSED = KubernetesOptions(host="llm.example.com", tls_secret="web", api_key_from_env="LLM_KEY")
+ROUTED = KubernetesOptions(host="llm.example.com", gateway="infra/web/https", api_key_from_env="LLM_KEY")
 MOVED = replaced(EXPOSED, host="new.example.com")
+BOTH_WAYS = pytest.mark.parametrize("options", [EXPOSED, ROUTED], ids=["ingress", "route"])
 
 
 def with_host(cluster, scheme="none", options=EXPOSED, **changes):
@@ -219,9 +248,10 @@ def with_host(cluster, scheme="none", options=EXPOSED, **changes):
 
 
 def hosts(cluster):
-    return [
-        item["spec"]["rules"][0]["host"] for (kind, _), item in cluster.server.objects.items() if kind == "ingresses"
-    ]
+    """Return the hosts of Ingresses and of HTTPRoutes."""
+    found = list(cluster.server.objects.items())
+    ingresses = [item["spec"]["rules"][0]["host"] for (kind, _), item in found if kind == "ingresses"]
+    return ingresses + [host for (kind, _), item in found if kind == "httproutes" for host in item["spec"]["hostnames"]]
 
 
 def watched(cluster):
@@ -235,21 +265,23 @@ def fail_proofs(cluster):
     cluster.around.engine.model_id = "someone/else"
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("strategy", ["rolling", "recreate"])
-def test_a_new_host_leads_only_to_the_revision_that_was_proved_with_the_key(cluster, strategy):
+def test_a_new_host_leads_only_to_the_revision_that_was_proved_with_the_key(cluster, strategy, options):
     cluster.up()
     seen = watched(cluster)
-    with_host(cluster, "awq", strategy=strategy)
+    with_host(cluster, "awq", options, strategy=strategy)
     assert seen == {("llm.example.com", f"{SHARED}-r2")}
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("strategy", ["rolling", "recreate"])
-def test_a_failed_update_exposes_nothing(cluster, strategy):
+def test_a_failed_update_exposes_nothing(cluster, strategy, options):
     cluster.up()
     seen = watched(cluster)
     fail_proofs(cluster)
     with pytest.raises(DeployError):
-        with_host(cluster, "awq", strategy=strategy)
+        with_host(cluster, "awq", options, strategy=strategy)
     assert seen == set()
 
 
@@ -310,12 +342,56 @@ def test_without_a_host_no_ingress_of_an_earlier_one_stays(cluster, recorded):
     assert {entry[1:] for entry in seen} <= {(), (SHARED,)}
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_host_ends_with_its_deployment_whether_or_not_the_engine_was_awaited(cluster, wait):
-    with_host(cluster, wait=wait)
+def test_a_host_ends_with_its_deployment_whether_or_not_the_engine_was_awaited(cluster, wait, options):
+    with_host(cluster, options=options, wait=wait)
     assert hosts(cluster) == ["llm.example.com"]
     cluster.down()
     assert hosts(cluster) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(EXPOSED, ROUTED), (ROUTED, EXPOSED)], ids=["to a route", "back"])
+@pytest.mark.parametrize("wait", [True, False])
+def test_of_an_ingress_and_a_route_only_what_was_asked_for_last_stays(cluster, wait, before, after):
+    with_host(cluster, options=before, wait=wait)
+    with_host(cluster, "awq", options=after, wait=wait)
+    assert hosts(cluster) == ["llm.example.com"]
+    assert cluster.names("httproutes") == ([SHARED] if after.gateway else [])
+
+
+def test_status_names_why_a_gateway_refuses_the_route(cluster):
+    with_host(cluster, options=ROUTED)
+    assert status(cluster.context(), "demo").drift == ()
+    why = {"type": "Accepted", "status": "False", "reason": "NotAllowedByListeners", "message": "other namespaces"}
+    cluster.server.objects["httproutes", SHARED]["status"] = {"parents": [{"conditions": [why]}]}
+    (found,) = status(cluster.context(), "demo").drift
+    assert (found.code, "NotAllowedByListeners: other namespaces" in found.message) == ("host_not_served", True)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("recorded", [True, False], ids=["down", "gc"])
+def test_what_exposes_a_host_goes_after_a_kill_right_after_its_creation(cluster, recorded, options):
+    plural = "httproutes" if options.gateway else "ingresses"
+
+    def kill(asked):
+        if asked == f"PATCH {plural}" and hosts(cluster):
+            raise KilledError
+
+    cluster.server.on_reply = kill
+    with pytest.raises(KilledError):
+        with_host(cluster, options=options)
+    cluster.server.on_reply = lambda _request: None
+    assert hosts(cluster) == ["llm.example.com"]
+    # Objects that an owner does not take along are found by their labels alone.
+    del cluster.server.objects[plural, SHARED]["metadata"]["ownerReferences"]
+    if recorded:
+        cluster.down()
+    else:
+        cluster.around.store.remove("demo")
+        cluster.around.clock.seconds += 3600
+        gc(cluster.context(), GcRequest(older_than_s=60, confirm=lambda _groups: True, include_unrecorded=True))
+    assert cluster.server.objects == {}
 
 
 def without(item, *path):

@@ -7,7 +7,7 @@ number and range are recorded before the call, so that the same command finishes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.current_state import current_machine
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument, PlannedCost
     from tgi_deploy.values.supply import CostLine
+
+# What a range may lack for its largest number.
+_ROOM: Final = frozenset({"no_free_gpus", "cluster_quota"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +77,7 @@ def resized(
     target, machine, executor = _scaling(context, deployment), deployment.machine, context.executor()
     recorded, range_stays = bounds_of(deployment), context.target(deployment.target).facts.range_of_revision
     before = one(size_of(deployment)) if range_stays else recorded
-    _check_room(target, deployment, replicas.least)
+    _check_room(context, target, deployment, replicas)
     changes = target.follow(deployment, replicas, options)
     sized = _with_size(deployment, replicas, recorded if range_stays else replicas)
     deployment = executor.execute(executor.save(sized), changes)
@@ -198,15 +201,24 @@ def _scaling(context: Context, deployment: Deployment) -> Scaling:
     return target
 
 
-def _check_room(target: Scaling, deployment: Deployment, replicas: int) -> None:
-    more = replicas - target.running(deployment)
-    shortage = target.shortage(deployment, more) if more > 0 else None
-    if shortage is not None:
-        raise DeployError(
-            shortage.code,
-            f"scaling '{deployment.name}' to {replicas}: {shortage.message}",
-            hint=f"{shortage.hint}; nothing has changed",
-        )
+def _check_room(context: Context, target: Scaling, deployment: Deployment, replicas: Replicas) -> None:
+    """Raise a shortage of room, and warn about what room costs. A range may have room for its least number only."""
+    running = target.running(deployment)
+    for number in dict.fromkeys((replicas.least, replicas.most or replicas.least)):
+        found = target.shortage(deployment, number - running) if number > running else None
+        if found is None:
+            continue
+        if found.severity == "warning" and number == replicas.most:
+            context.reporter.warn(found)
+        elif found.severity == "error" and number > replicas.least and found.code in _ROOM:
+            text = f"at most {number} replicas: {found.message}"
+            context.reporter.warn(warning("no_room_to_grow", text, "more start only once there is room for them"))
+        elif found.severity == "error":
+            raise DeployError(
+                found.code,
+                f"scaling '{deployment.name}' to {number}: {found.message}",
+                hint=f"{found.hint}; nothing has changed",
+            )
 
 
 def _all_ready(context: Context, deployment: Deployment) -> ReadyReport:

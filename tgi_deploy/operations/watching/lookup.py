@@ -32,6 +32,7 @@ from tgi_deploy.values.resource import (
     TAG_STOPPED_PRICE,
     revision_of,
 )
+from tgi_deploy.values.serving import PUBLIC_URL_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +66,10 @@ def look_at(context: Context, name: str) -> Lookup:
     """Return the deployment with its visible resources. Raises InputError `unknown_deployment`."""
     recorded = context.store.load(name)
     places = context.where(recorded)
-    seen = observe(name, recorded, cloud=context.cloud, places=places, side=recorded is None)
+    machine = recorded.machine if recorded else None
+    # What leads a host to it is created with the promotion, after the record's resources.
+    side = recorded is None or (machine is not None and PUBLIC_URL_NOTE in machine.notes)
+    seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
     deployment = recorded or tagged_deployment(context, name, seen)

@@ -27,7 +27,16 @@ from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.targets.protocol import Scaling
 from tgi_deploy.values.names import is_name
-from tgi_deploy.values.resource import FOREIGN_RULES, RECLAIMED, TAG_ID, TAG_NAME, UNENFORCED, MachineState, revision_of
+from tgi_deploy.values.resource import (
+    FOREIGN_RULES,
+    RECLAIMED,
+    TAG_ID,
+    TAG_NAME,
+    UNENFORCED,
+    UNSERVED,
+    MachineState,
+    revision_of,
+)
 from tgi_deploy.values.results import Replica, Starting
 from tgi_deploy.values.serving import TUNNEL_NOTE
 
@@ -370,6 +379,11 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
     )
     if recorded is not None and recorded.status == "ready":
         differences.extend(_unenforced(context, seen))
+    differences.extend(
+        warning("host_not_served", f"{found.id} leads no callers here: {found.attributes[UNSERVED]}", key=found.key)
+        for found in seen
+        if found.attributes.get(UNSERVED)
+    )
     return [*differences, *added_rules(context, seen)]
 
 

@@ -134,7 +134,7 @@ class _Plane:
         self._network = f"198.18.{self._port % 254 + 1}"
 
     def prepare(self, nodes: Mapping[str, str]) -> None:
-        """Write what the servers read."""
+        """Write the servers' configuration, keys and tokens."""
         rows = [f"{self._tokens[user]},{user},{user}{group}\n" for user, group in _USERS.items()]
         self._write("tokens.csv", "".join(rows))
         for user in _USERS:
@@ -268,7 +268,7 @@ def _takes_pods(node: bytes) -> bool:
 
 
 def _answers(home: Path, path: str, new: object = None) -> bool:
-    """Return whether the API server of a folder answers with success when its owner reads, or creates `new`."""
+    """Return whether the folder's API server lets its owner read a path, or create `new` there."""
     return _reply(home, path, new) is not None
 
 

@@ -76,7 +76,7 @@ class Settings:
 
 
 class Pod:
-    """Runs in a thread of its own from `run` to the end; `terminate` and `drop` are called from others."""
+    """Runs in its own thread, in `run`; other threads call `terminate` and `drop`."""
 
     def __init__(self, pod: Mapping[str, Any], instance_type: str, address: str, api: Api, spawner: Spawner) -> None:
         self.pod = pod
@@ -110,7 +110,7 @@ class Pod:
         return self._image.rpartition(":")[2]
 
     def terminate(self, grace_s: float) -> None:
-        """Let it end, as when it is deleted."""
+        """End it as a deletion does: within its grace period."""
         self._grace_s = grace_s
         self._ending.set()
 
@@ -131,7 +131,7 @@ class Pod:
                 self._api.removed(self.pod)
 
     def _pulled(self) -> bool:
-        """Wait until its image exists, which it does not become by waiting. Return False if it is ending."""
+        """Wait until the image can be pulled; one that does not exist never can. Return False if the pod is ending."""
         image = self._image
         if image in image_sizes():
             return True

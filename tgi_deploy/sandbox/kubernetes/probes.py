@@ -99,7 +99,7 @@ def _execute(command: list[str], place: Place, timeout_s: float) -> str:
 
 
 def hook(action: Mapping[str, Any], place: Place, grace_s: float, cut: Event) -> None:
-    """Carry out a preStop hook, within the grace period. A sleep passes at the node's speed, and ends when cut."""
+    """Run a preStop hook, within the grace period. A sleep passes at the node's speed and can be interrupted."""
     command = action.get("exec", {}).get("command", [])
     seconds = action.get("sleep", {}).get("seconds") or (command[1] if command[:1] == ["sleep"] else 0)
     if seconds:

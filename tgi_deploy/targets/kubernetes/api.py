@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 from tgi_deploy import bounded_json
-from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import LostReplyError, ResourceNotFoundError
-from tgi_deploy.targets.kubernetes.errors import NOT_FOUND, refused
+from tgi_deploy.targets.kubernetes.errors import NOT_FOUND, UnreadableError, refused
 from tgi_deploy.targets.kubernetes.manifests import TOOL
 from tgi_deploy.targets.reply import Reply, ReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tgi_deploy.errors import DeployError
     from tgi_deploy.targets.kubernetes.place import Place
     from tgi_deploy.targets.kubernetes.transport import Answer
 
@@ -57,14 +57,14 @@ class Api:
         """Return what `read` makes of an object; None if it does not exist."""
         return self._ask("GET", path, doing, read, missing=True)
 
-    def items(self, path: str, doing: str, *, query: Mapping[str, str] | None = None) -> tuple[Reply, ...]:
-        """Return all objects of a list, page by page."""
-        return self.each(path, doing, lambda item: item, query=query)
-
     def each(
         self, path: str, doing: str, read: Callable[[Reply], _T], *, query: Mapping[str, str] | None = None
     ) -> tuple[_T, ...]:
-        """Return what `read` makes of each object of a list, page by page."""
+        """Return what `read` makes of each object of a list, page by page.
+
+        Raises DeployError `cluster_unreachable` if `read` raises ReplyError or ValueError: read nothing of a reply
+        elsewhere.
+        """
         found: list[_T] = []
         query = {**(query or {}), "limit": str(_PAGE)}
         while True:
@@ -77,14 +77,14 @@ class Api:
             query = {**query, "continue": page[1]}
 
     def apply(self, path: str, doing: str, manifest: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:
-        """Create or change an object by server-side apply; fields that somebody else manages are a conflict.
+        """Create or change an object by server-side apply; fields that another manager owns are a conflict.
 
         Raises ConflictError `fields_conflict`.
         """
         return _present(self._ask("PATCH", path, doing, read, query=_STRICTLY, body=manifest, content_type=_APPLY))
 
     def merge(self, path: str, doing: str, changes: Mapping[str, Any]) -> None:
-        """Change only these fields of an object that exists, whoever manages them."""
+        """Change only these fields of an existing object, whichever manager owns them."""
         self._ask("PATCH", path, doing, lambda _reply: None, query=_STRICTLY, body=changes, content_type=_MERGE)
 
     def rehearse(self, path: str, doing: str, manifest: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Api:
         self._ask("PATCH", path, doing, lambda _reply: None, query=query, body=manifest, content_type=_APPLY)
 
     def create(self, path: str, doing: str, manifest: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:
-        """Create an object; one that has its name already is a refusal."""
+        """Create an object. If the name is taken, the server refuses."""
         return _present(self._ask("POST", path, doing, read, query=_STRICTLY, body=manifest))
 
     def review(self, path: str, doing: str, question: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:
@@ -101,7 +101,7 @@ class Api:
         return _present(self._ask("POST", path, doing, read, body=question))
 
     def delete(self, path: str, doing: str, *, uid: str) -> None:
-        """Delete an object and everything that belongs to it, unless it is gone, or another one has its name now."""
+        """Delete an object and its dependents. Do nothing if it is gone; never delete a later one of the same name."""
         only = {"preconditions": {"uid": uid}} if uid else {}
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground", **only}
         self._ask("DELETE", path, doing, lambda _reply: None, body=body, missing=True)
@@ -139,9 +139,7 @@ class Api:
 
     def _unreadable(self, status: int, doing: str, error: Exception, *, changing: bool) -> DeployError:
         why = f"{doing}: the reply is not that of a Kubernetes API server (status {status}: {error})"
-        if changing:
-            return LostReplyError(why)
-        return DeployError("cluster_unreachable", why, hint="check the kubeconfig and any proxy, then try again")
+        return LostReplyError(why) if changing else UnreadableError(why)
 
 
 def _present(found: _T | None) -> _T:

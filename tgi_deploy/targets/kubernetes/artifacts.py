@@ -10,7 +10,7 @@ from tgi_deploy.targets.container import api_key_variable
 from tgi_deploy.targets.deployable import check
 from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_manifest, requests_each
 from tgi_deploy.targets.kubernetes.cards import Cards
-from tgi_deploy.targets.kubernetes.ingress import ingress_manifest
+from tgi_deploy.targets.kubernetes.ingress import host_manifest
 from tgi_deploy.targets.kubernetes.limits import limit_manifests
 from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, label, manifests, workload
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
@@ -59,7 +59,7 @@ def _documents(deployable: Deployable, options: KubernetesOptions) -> list[Manif
     else:
         found = [engine, *found]
     if options.host:
-        found.append(ingress_manifest(engine["metadata"]["labels"], options, ""))
+        found.append(host_manifest(engine["metadata"]["labels"], wanted.container.port, options))
     if deployable.replicas.varies:
         del engine["spec"]["replicas"]
         found.append(autoscaler_manifest(_autoscaler(deployable, options.prometheus), engine, namespace))

@@ -55,8 +55,8 @@ class Available:
     @property
     def source(self) -> Source | None:
         """The source that works without an address; None if there is none."""
-        apart = () if self.keda else self.silent  # KEDA's own metrics API has nothing but KEDA's metrics
-        return next(iter((*self.serving, *apart)), None)
+        usable = () if self.keda else self.silent  # KEDA's own metrics API has nothing but KEDA's metrics
+        return next(iter((*self.serving, *usable)), None)
 
 
 def available(api: Api, gauges: tuple[str, ...]) -> Available:
@@ -75,13 +75,16 @@ def _metrics(api: Api, group: str, prefix: str) -> frozenset[str] | None:
     try:
         version = api.get(f"/apis/{group}", doing, lambda found: found.part("preferredVersion").text("groupVersion"))
         path = f"/apis/{version}"
-        listed = None if version is None else api.get(path, doing, lambda found: found.optional_parts("resources"))
+        names = None if version is None else api.get(path, doing, _names)
     except DeployError:
         return None
-    if listed is None:
+    if names is None:
         return None
-    names = [item.text("name") for item in listed]
     return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+
+def _names(listed: Reply) -> tuple[str, ...]:
+    return tuple(item.text("name") for item in listed.optional_parts("resources"))
 
 
 def chosen_source(api: Api, gauges: tuple[str, ...], prometheus: str) -> tuple[Source, bool]:
@@ -115,14 +118,14 @@ def _unavailable(why: str, hint: str) -> DeployError:
 
 @dataclass(frozen=True, slots=True)
 class Autoscalers(Dependents):
-    """One kind of them."""
+    """Autoscalers of one kind: HorizontalPodAutoscalers or ScaledObjects."""
 
     def bounds(self, item: Reply) -> tuple[int, int]:
         spec, (least, most) = item.part("spec"), self._members
         return spec.integer(least), spec.integer(most)
 
     def bounded(self, name: str, replicas: Replicas) -> Manifest | None:
-        """Return the manifest of one that exists, with other bounds; None if there is none."""
+        """Return the manifest of an existing autoscaler with other bounds; None if there is none."""
         least, most = self._members
         bounds = {least: replicas.least, most: replicas.most}
 
@@ -223,7 +226,7 @@ def autoscaler_state(api: Api, deployment_id: str) -> AutoscalerState | None:
 
 
 def _problem(item: Reply) -> str:
-    """Return why it does not work, in the cluster's words; empty if it does."""
+    """Return why an autoscaler does not work, in the cluster's words; empty if it does."""
     for condition in item.optional_part("status").optional_parts("conditions"):
         if condition.optional_text("type") in _NEEDED and condition.optional_text("status") == "False":
             return one_line(f"{condition.optional_text('reason')}: {condition.optional_text('message')}")

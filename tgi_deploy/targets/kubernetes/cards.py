@@ -12,21 +12,40 @@ from tgi_deploy.values.base import Frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.targets.reply import Reply
+
 
 class NodeSelector(Frozen, frozen=True, kw_only=True):
-    """The nodes of a GPU: those with any of these values of the label. `resource` is how pods request its GPUs."""
+    """The nodes of a GPU: those with any of these values of the label. `resource` is how pods request its GPUs.
+
+    `added`: an instance type that a pool may add, whose nodes count, too; `type_label` is the label of such types,
+    which a node has from its creation on.
+    """
 
     label: str
     values: tuple[str, ...]
     resource: str
+    type_label: str
+    added: str = ""
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The instance types by which pods ask for nodes."""
+        named = self.values if self.label == self.type_label else ()
+        return frozenset({*named, self.added} - {""})
+
+    def accepts(self, kind: str) -> bool:
+        """Return whether it selects a node of the GPU that is of this instance type."""
+        return self.label != self.type_label or kind in self.types
 
     @property
     def terms(self) -> Mapping[str, Any]:
         """The part of a pod that selects them."""
-        if len(self.values) == 1:
+        if len(self.values) == 1 and not self.added:
             return {"nodeSelector": {self.label: self.values[0]}}
-        named = {"key": self.label, "operator": "In", "values": list(self.values)}
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [named]}]}
+        either = [(self.label, self.values), *([(self.type_label, (self.added,))] if self.added else ())]
+        named = [{"key": label, "operator": "In", "values": list(values)} for label, values in either]
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [item]} for item in named]}
         return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
@@ -62,7 +81,10 @@ class Cards:
 
     @property
     def karpenter(self) -> Mapping[str, Any]:
-        """Karpenter's names: its `api`, the group of a `node_class` on EC2, what its `labels` stand for, its GPUs."""
+        """Karpenter's names: its `api`, the group of a `node_class` on EC2, what its `labels` stand for, its GPUs.
+
+        `pool` and `market` are the labels with a node's NodePool and how it is rented.
+        """
         found: Mapping[str, Any] = self._document["karpenter"]
         return found
 
@@ -83,16 +105,36 @@ class Cards:
                 f"it is not known how a cluster labels its nodes with {accelerator}",
                 hint="plan for another GPU with --hardware NxGPU; 'plan --target kubernetes' shows those of a cluster",
             )
-        return NodeSelector(label=label, values=values, resource=self.resource)
+        return self._by(label, values)
 
     def by_type(self, kind: str) -> NodeSelector:
         """Return the nodes of an instance type."""
-        return NodeSelector(label=self.instance_label, values=(kind,), resource=self.resource)
+        return self._by(self.instance_label, (kind,))
+
+    def of_pod(self, spec: Reply) -> NodeSelector | None:
+        """Return how a pod of this tool selects nodes, by the labels that it uses for that; None if it does not."""
+        plain = spec.table("nodeSelector")
+        chosen: list[tuple[str, tuple[str, ...]]] = [(key, (value,)) for key, value in plain.items()]
+        affinity = spec.optional_part("affinity").optional_part("nodeAffinity")
+        required = affinity.optional_part("requiredDuringSchedulingIgnoredDuringExecution")
+        for term in required.optional_parts("nodeSelectorTerms"):
+            chosen += [(item.text("key"), item.texts("values")) for item in term.optional_parts("matchExpressions")]
+        known = [item for item in chosen if item[0] in {*self._tables, self.instance_label}]
+        if not known:
+            return None
+        (label, values), *more = known
+        added = next((kinds[0] for name, kinds in more if name == self.instance_label and kinds), "")
+        return self._by(label, values, added=added)
+
+    def _by(self, label: str, values: tuple[str, ...], *, added: str = "") -> NodeSelector:
+        return NodeSelector(
+            label=label, values=values, resource=self.resource, type_label=self.instance_label, added=added
+        )
 
     def of_labels(self, labels: Mapping[str, str]) -> tuple[str, NodeSelector] | None:
         """Return a node's accelerator and how to select such nodes; None if its labels do not name one."""
         for label, cards in self._tables.items():
             value = labels.get(label, "")
             if value in cards:
-                return cards[value], NodeSelector(label=label, values=(value,), resource=self.resource)
+                return cards[value], self._by(label, (value,))
         return None

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tgi_deploy.errors import DeployError, error, ok, warning
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.autoscalers import available
 from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
+from tgi_deploy.targets.kubernetes.gateway import all_listeners
 from tgi_deploy.targets.kubernetes.ingress import chosen_class, ingress_classes
 from tgi_deploy.targets.kubernetes.limits import RBAC
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, nodes_without_plugin, read_nodes, supplied
 from tgi_deploy.targets.kubernetes.pools import growth
 from tgi_deploy.targets.kubernetes.quotas import HINT, limits
-from tgi_deploy.text import rate
+from tgi_deploy.text import printable, rate
 from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+    from tgi_deploy.targets.reply import Reply
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
@@ -85,7 +89,7 @@ _BY_KEDA: Final = ("keda.sh", "scaledobjects")
 
 
 def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator[Problem]:
-    """Yield the findings. What can't be examined is one, too."""
+    """Yield the findings. A check that fails is a finding, too."""
     try:
         yield _access(api, options)
     except DeployError as problem:  # then no other request has a chance
@@ -93,7 +97,8 @@ def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator
         return
     checks = (
         *(_limits(api), _namespace(api), _gpus(api, catalog), _plugins(api, catalog), _quotas(api)),
-        *(_claim(api, options.weights_claim), _additions(api), _autoscaling(api, catalog), _ingress(api)),
+        *(_claim(api, options.weights_claim), _additions(api), _autoscaling(api, catalog)),
+        *(_ingress(api), _gateways(api)),
     )
     for check in checks:
         try:
@@ -201,31 +206,39 @@ def _quotas(api: Api) -> Iterator[Problem]:
 def _additions(api: Api) -> Iterator[Problem]:
     """Yield which optional APIs the cluster has. They are not needed, so one that can't be listed is not an error."""
     try:
-        found = api.get(_GROUPS, "asking which APIs the cluster has", lambda reply: reply.optional_parts("groups"))
+        served = api.get(_GROUPS, "asking which APIs the cluster has", _served) or frozenset()
     except DeployError:
         return
-    served = {item.optional_text("name") for item in found or ()}
     here = [words for group, words in _ADDITIONS.items() if group in served]
     lacking = [words for group, words in _ADDITIONS.items() if group not in served]
     rest = f"; it does not have {', '.join(lacking)}" if lacking else ""
     yield ok("cluster_apis", f"besides Kubernetes' own APIs the cluster has {', '.join(here) or 'none known'}{rest}")
 
 
+def _served(reply: Reply) -> frozenset[str]:
+    return frozenset(item.optional_text("name") for item in reply.optional_parts("groups"))
+
+
 def _claim(api: Api, name: str | None) -> Iterator[Problem]:
     if not name:
         return
     path = api.path("/api/v1", "persistentvolumeclaims", name)
-    claim = api.get(path, "looking for the claim", lambda item: item)
+    claim = api.get(path, "looking for the claim", _phase_and_class)
     if claim is None:
         yield error(
             "claim_missing",
             f"there is no PersistentVolumeClaim {name} in {api.place.namespace}",
             hint="create it, or leave --weights-claim out to keep the weights on the node's disk",
         )
-    elif claim.optional_part("status").optional_text("phase") == "Bound":
+    elif claim[0] == "Bound":
         yield ok("weights_claim", f"the claim {name} has a volume")
     else:
-        yield _storage_class(api, name, claim.optional_part("spec").optional_text("storageClassName"))
+        yield _storage_class(api, name, claim[1])
+
+
+def _phase_and_class(claim: Reply) -> tuple[str, str]:
+    spec, status = claim.optional_part("spec"), claim.optional_part("status")
+    return status.optional_text("phase"), spec.optional_text("storageClassName")
 
 
 def _autoscaling(api: Api, catalog: Catalog) -> Iterator[Problem]:
@@ -273,11 +286,28 @@ def _ingress(api: Api) -> Iterator[Problem]:
         yield ok("cluster_ingress", f"--host needs --ingress-class, because none is the default: {names}")
 
 
+def _gateways(api: Api) -> Iterator[Problem]:
+    """Yield which listeners of Gateways --host could use, if the cluster has any that may be listed."""
+    try:
+        found = all_listeners(api)
+    except (ResourceNotFoundError, ClusterRefusedError):
+        return
+    own = api.place.namespace
+    usable = [item for item in found if item.reach != "Same" or item.gateway.partition("/")[0] == own]
+    names = (
+        f"{item} ({printable(item.hostname) or 'any host'}{'' if item.tls else ', plain HTTP'})" for item in usable
+    )
+    if usable:
+        yield ok("cluster_gateways", f"--host can use a route instead of an Ingress, by --gateway {', '.join(names)}")
+    elif found:
+        text = f"the listeners of the cluster's Gateways take no HTTP routes from {own}"
+        yield ok("cluster_gateways", text)
+
+
 def _storage_class(api: Api, claim: str, wanted: str) -> Problem:
-    """Return whether the StorageClass that is to make the claim's volume exists."""
-    classes = api.items(_CLASSES, "looking for StorageClasses")
-    named = {item.part("metadata").text("name"): item.part("metadata").optional_part("annotations") for item in classes}
-    default = [name for name, notes in named.items() if notes.optional_text(_DEFAULT_CLASS) == "true"]
+    """Return whether the StorageClass that should create the claim's volume exists."""
+    named = dict(api.each(_CLASSES, "looking for StorageClasses", _name_and_default))
+    default = [name for name, is_default in named.items() if is_default]
     chosen = wanted or next(iter(default), "")
     if chosen in named:
         return ok("weights_claim", f"the claim {claim} waits for a volume of the StorageClass {chosen}")
@@ -287,3 +317,8 @@ def _storage_class(api: Api, claim: str, wanted: str) -> Problem:
         f"the claim {claim} has no volume, and the cluster has no {lacking}",
         hint="'kubectl get storageclass' lists them: create the claim again with one of them",
     )
+
+
+def _name_and_default(storage_class: Reply) -> tuple[str, bool]:
+    metadata = storage_class.part("metadata")
+    return metadata.text("name"), metadata.optional_part("annotations").optional_text(_DEFAULT_CLASS) == "true"

@@ -1,4 +1,4 @@
-"""Handlers of what limits need: the Deployment, whose annotations they are, and the account that enforces them."""
+"""Handlers for limits: the Deployment, whose annotations hold them, and the service account that enforces them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tgi_deploy.targets.kubernetes.manifests import REQUESTS, label
 from tgi_deploy.targets.kubernetes.objects import Objects, same, tagged
 from tgi_deploy.targets.kubernetes.pods import Pod, replicas_of
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, REPLICAS, START, name_of
+from tgi_deploy.targets.reply import understood
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, TAG_NAME, TAG_SPEC, UNENFORCED
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.targets.reply import Reply
-    from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.resource import Found, Resource
 
 _RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
 _LIMITS: Final = frozenset({TAG_EXPIRES, TAG_IDLE_S, TAG_LEASE})
@@ -51,7 +52,7 @@ class Enforcers(Objects):
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
         """Create it, or return the one that an earlier request of ours has created. Raises ConflictError `name_taken`.
 
-        Of two creating at once, the cluster refuses the second: nobody's limits are overwritten.
+        If two processes create it at once, the cluster refuses the second, so that no limits are overwritten.
         """
         account, *rest = properties["manifests"]
         found = self.api.get(self.path(properties["name"]), "looking for the service account", self.found)
@@ -74,7 +75,7 @@ class Enforcers(Objects):
             self._complete(found, properties["manifests"][1:])
 
     def _complete(self, account: Found, rest: Sequence[Manifest]) -> None:
-        """Apply what belongs to it. A new Job is there before the former one goes; those of other accounts stay."""
+        """Apply its Role, RoleBinding and Job. A new Job exists before the former one is deleted."""
         own = account.attributes["uid"]
         owner = {
             "apiVersion": "v1",
@@ -87,7 +88,7 @@ class Enforcers(Objects):
         for item in access:
             self._apply_owned(item, owner, account)
         group, plural = DEPENDENT_PATHS["Job"]
-        query = {"labelSelector": f"{label(TAG_NAME)}={account.tags[TAG_NAME]}"}
+        query = {"labelSelector": f"{label(TAG_NAME)}={job['metadata']['labels'][label(TAG_NAME)]}"}
         found = self.api.each(self.api.path(group, plural), "looking for the Job", _job_with_owners, query=query)
         jobs = [(name, uid) for name, uid, owners in found if own in owners]
         if job["metadata"]["name"] not in dict(jobs):
@@ -118,7 +119,7 @@ def _job_with_owners(item: Reply) -> tuple[str, str, frozenset[str]]:
 
 
 def _with_trouble(account: Found, pods: Sequence[Pod]) -> Found:
-    """Return the account with why its Job's pod does not run, if it does not."""
+    """Return the account; if its Job's pod does not run, with the reason."""
     here = [pod for pod in pods if pod.counts]
     if any(pod.phase == "Running" and not (pod.waiting or pod.ended) for pod in here):
         return account
@@ -141,17 +142,26 @@ class Workloads(Objects):
         return found
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Change the number of replicas, or the `tags` that are limits; the first limit needs what enforces it."""
+        """Change the number of replicas, or the limits in `tags`; the first limit also creates what enforces it."""
         path, tags = self.path(attributes["id"]), properties.get("tags")
         if tags is None:
             if REPLICAS in properties:
                 self._resize(path, properties[REPLICAS])
             return
-        live = self.api.get(path, "reading the deployment", lambda item: (item.content, self.found(item)))
+        live = self.api.get(path, "reading the deployment", self._with_enforcer)
         if live is None:
             raise ResourceNotFoundError(f"there is no {attributes['id']} in {self.api.place.namespace}")
+        found, wanted, counted = live
+        if tags.get(TAG_IDLE_S, NO_LIMIT) != NO_LIMIT and not counted:
+            raise InputError(
+                "idle_timeout_unsupported",
+                f"it is unknown how the engine of {found.id} counts its requests",
+                hint="set its end with --ttl or --lease",
+            )
         if any(tags.get(name, NO_LIMIT) != NO_LIMIT for name in _LIMITS):
-            self._enforce(*live, counts=tags.get(TAG_IDLE_S, NO_LIMIT) != NO_LIMIT)
+            own = {name: value for name, value in found.tags.items() if name not in _NOT_SHARED}
+            own |= {TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
+            Enforcers(self.api).create(wanted.properties, tags=own, token="")
         annotations = {label(name): value for name, value in tags.items()}
         self.api.merge(path, "changing the limits", {"metadata": {"annotations": annotations}})
 
@@ -168,15 +178,8 @@ class Workloads(Objects):
         self.api.merge(self.path(attributes["id"]), "restarting the pods", changes)
         return True
 
-    def _enforce(self, manifest: Mapping[str, Any], found: Found, *, counts: bool) -> None:
-        """Create what enforces limits; `counts`: one of them depends on the number of requests."""
-        if counts and not manifest["metadata"].get("annotations", {}).get(REQUESTS):
-            raise InputError(
-                "idle_timeout_unsupported",
-                f"it is unknown how the engine of {found.id} counts its requests",
-                hint="set its end with --ttl or --lease",
-            )
-        wanted = enforcer(manifest, self.api.place)
-        own = {name: value for name, value in found.tags.items() if name not in _NOT_SHARED}
-        tags = {**own, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
-        Enforcers(self.api).create(wanted.properties, tags=tags, token="")
+    def _with_enforcer(self, item: Reply) -> tuple[Found, Resource, bool]:
+        """Return the Deployment, what would enforce its limits, and whether its engine's requests can be counted."""
+        with understood(()):
+            wanted = enforcer(item.content, self.api.place)
+        return self.found(item), wanted, bool(item.part("metadata").table("annotations").get(REQUESTS))

@@ -49,7 +49,7 @@ def refused(status: int, reply: Reply, *, doing: str, place: Place, changing: bo
     if status == CONFLICT and (held := _held_by_others(reply)):
         return ConflictError(
             "fields_conflict",
-            f"{doing} in {place.namespace}: somebody else has changed it: {held}",
+            f"{doing} in {place.namespace}: another field manager has changed it: {held}",
             hint="'kubectl get -o yaml --show-managed-fields' shows who; undo that change, or run 'down' and then 'up'",
         )
     known = known_refusal(said)
@@ -70,7 +70,7 @@ def _by_status(status: int, message: str, said: str, *, changing: bool) -> Deplo
         return InputError(
             "cluster_login",
             f"the cluster does not accept the credentials of this context ({said})",
-            hint="log in again; 'kubectl auth whoami' shows whom the cluster sees",
+            hint="log in again; 'kubectl auth whoami' shows which user the cluster sees",
         )
     if status == FORBIDDEN:
         hint = "'kubectl auth can-i --list' shows what you may do; docs/kubernetes.md lists what is needed"
@@ -87,6 +87,13 @@ class ClusterRefusedError(BadRequestError):
 
     def __init__(self, code: str, message: str, *, hint: str | None) -> None:
         DeployError.__init__(self, code, message, hint=hint)
+
+
+class UnreadableError(DeployError):
+    """A reply, or an object in it, is not one that the API has. Nothing was to be changed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("cluster_unreachable", message, hint="check the kubeconfig and any proxy, then try again")
 
 
 def _held_by_others(reply: Reply) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.autoscalers import set_bounds
 from tgi_deploy.targets.kubernetes.autoscaling import started_with
-from tgi_deploy.targets.kubernetes.ingress import ingress_resource
+from tgi_deploy.targets.kubernetes.ingress import host_resource
 from tgi_deploy.targets.kubernetes.manifests import REVISION, common_labels, label, object_name
 from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, INGRESS, SERVICE
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, EXPOSING, SERVICE
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import as_value
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG_SPEC, revision_of
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.manifests import Manifest
+    from tgi_deploy.targets.kubernetes.placement import Room
     from tgi_deploy.targets.reply import Reply
-    from tgi_deploy.values.deployment import Deployment, ResourceRecord
-    from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Services(Objects):
     kind: str = SERVICE
 
     def wanted(self, manifest: Manifest, live: Reply) -> Manifest:
-        """Keep its selector, and so where requests go, until that Deployment is gone, or `select` is called."""
+        """Keep the selector, and so the destination of requests, until its Deployment is gone or `select` is called."""
         selector = live.part("spec").table("selector")
         if selector == manifest["spec"]["selector"] or not self._is_there(selector):
             return manifest
@@ -56,10 +57,10 @@ class Services(Objects):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceFront:
-    """`room` returns how many more replicas of a plan the nodes have room for, `running` how many there are now."""
+    """`room` returns the room for so many more replicas of a revision, `running` how many replicas there are now."""
 
     api: Api
-    room: Callable[[PlanDocument], int]
+    room: Callable[[Deployment, Revision, int], Room]
     running: Callable[[Deployment], int]
     stable: ClassVar = True
     cuts: ClassVar = False
@@ -68,10 +69,14 @@ class ServiceFront:
         plan = deployment.wanted.plan
         if plan is None:
             return "the record lacks what the new one needs"
-        replicas, fits = plan.requirements.replicas, self.room(plan)
+        replicas = plan.requirements.replicas
         needed = started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
-        asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator}"
-        return f"{asked} would need room, and the cluster has it for {fits} more" if fits < needed else ""
+        room = self.room(deployment, deployment.wanted, needed)
+        asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator} would need room"
+        if needed > room.there + room.added:
+            return f"{asked}, and the cluster has it for {room.there} more{room.launched}"
+        found = room.findings(needed, most=replicas.most or 0, budget=plan.requirements.budget_usd_per_hour)
+        return next((f"{asked}: {item.message}" for item in found if item.severity == "error"), "")
 
     def grace_s(self, deployment: Deployment) -> int:
         """Return the grace period of its pods, in which they also leave the Service."""
@@ -92,13 +97,22 @@ class ServiceFront:
         return None
 
     def _expose(self, deployment: Deployment, options: KubernetesOptions) -> None:
-        """Create the Ingress, or change the one that leads to the same Service already."""
-        wanted = ingress_resource(self.api, common_labels(deployment.name), options)
-        handler = Dependents(self.api, INGRESS)
-        tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
+        """Create or change the Ingress or HTTPRoute, and delete a former one of the other kind."""
+        path = Services(self.api).path(object_name(deployment.name))
+        port = self.api.get(path, "reading the service", _port)
+        if port is None:
+            raise ResourceNotFoundError(
+                f"there is no service {object_name(deployment.name)} in {self.api.place.namespace}"
+            )
+        wanted = host_resource(self.api, common_labels(deployment.name), port, options)
+        handler, own = Dependents(self.api, wanted.kind), {TAG_NAME: deployment.name, TAG_ID: deployment.id}
+        tags = {**own, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
         tags |= {TAG_OWNER: deployment.owner} if deployment.owner else {}
         found = handler.create(wanted.properties, tags=tags, token="")
         handler.update(found.attributes, wanted.properties)
+        for other in (Dependents(self.api, kind) for kind in EXPOSING if kind != wanted.kind):
+            for former in other.find(own):
+                other.delete(former.attributes)
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: a pod finishes its open requests after its Deployment is deleted."""
@@ -116,6 +130,10 @@ def _as_applied(service: Reply) -> Manifest:
         "metadata": {"name": about.text("name"), **noted},
         "spec": {"type": spec.text("type"), "selector": spec.table("selector"), "ports": ports},
     }
+
+
+def _port(service: Reply) -> int:
+    return service.part("spec").first("ports").integer("port")
 
 
 def _grace_s(deployment: Reply) -> int:

@@ -1,5 +1,6 @@
-"""The Ingress of a deployment, for callers outside the cluster: only with `--host`, over TLS unless the user declines.
+"""What leads callers outside the cluster to a deployment: only with `--host`, over TLS unless the user declines.
 
+It is an Ingress or, with `--gateway`, an HTTPRoute.
 https://kubernetes.io/docs/concepts/services-networking/ingress/
 """
 
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import error
 from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
+from tgi_deploy.targets.kubernetes.gateway import gateway_findings, route_manifest
 from tgi_deploy.targets.kubernetes.manifests import HTTP, SHARED_NAME
-from tgi_deploy.targets.kubernetes.resources import INGRESS
+from tgi_deploy.targets.kubernetes.resources import HTTP_ROUTE, INGRESS
 from tgi_deploy.values.resource import Resource
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+    from tgi_deploy.targets.reply import Reply
 
 _CLASSES: Final = "/apis/networking.k8s.io/v1/ingressclasses"
 _DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
@@ -36,16 +39,16 @@ class IngressClass(NamedTuple):
 def ingress_classes(api: Api) -> tuple[IngressClass, ...] | None:
     """Return the cluster's; None if the credentials may not list them."""
     try:
-        found = api.items(_CLASSES, "looking for IngressClasses")
+        return api.each(_CLASSES, "looking for IngressClasses", _ingress_class)
     except ClusterRefusedError:
         return None
-    return tuple(
-        IngressClass(
-            name=item.part("metadata").text("name"),
-            controller=item.optional_part("spec").optional_text("controller"),
-            is_default=item.part("metadata").optional_part("annotations").optional_text(_DEFAULT_CLASS) == "true",
-        )
-        for item in found
+
+
+def _ingress_class(item: Reply) -> IngressClass:
+    return IngressClass(
+        name=item.part("metadata").text("name"),
+        controller=item.optional_part("spec").optional_text("controller"),
+        is_default=item.part("metadata").optional_part("annotations").optional_text(_DEFAULT_CLASS) == "true",
     )
 
 
@@ -90,9 +93,24 @@ def ingress_manifest(labels: Mapping[str, str], options: KubernetesOptions, cont
     }
 
 
-def ingress_resource(api: Api, labels: Mapping[str, str], options: KubernetesOptions) -> Resource:
-    """Return the resource, which all revisions share: it leads to the Service."""
-    found = chosen_class(ingress_classes(api), options.ingress_class)
-    manifest = ingress_manifest(labels, options, found.controller if found else "")
+def host_resource(api: Api, labels: Mapping[str, str], port: int, options: KubernetesOptions) -> Resource:
+    """Return the Ingress or HTTPRoute, which all revisions share: it leads to the Service with this port."""
+    kind = HTTP_ROUTE if options.gateway else INGRESS
+    found = None if options.gateway else chosen_class(ingress_classes(api), options.ingress_class)
+    manifest = host_manifest(labels, port, options, found.controller if found else "")
     properties = {"name": manifest["metadata"]["name"], "manifest": manifest}
-    return Resource(key=INGRESS, kind=INGRESS, place=str(api.place), properties=properties, mutable=("manifest",))
+    return Resource(key=kind, kind=kind, place=str(api.place), properties=properties, mutable=("manifest",))
+
+
+def host_manifest(labels: Mapping[str, str], port: int, options: KubernetesOptions, controller: str = "") -> Manifest:
+    """Return what leads callers outside the cluster to the Service with these labels."""
+    if options.gateway:
+        return route_manifest(labels, port, options)
+    return ingress_manifest(labels, options, controller)
+
+
+def host_findings(api: Api, options: KubernetesOptions) -> Iterator[Problem]:
+    """Yield why nothing would serve the host."""
+    if options.gateway:
+        return gateway_findings(api, options)
+    return ingress_findings(api, options.ingress_class)

@@ -104,14 +104,14 @@ def _in_cluster(environ: Mapping[str, str]) -> bool:
 
 
 def _paths(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the existing kubeconfig files, the most important first."""
+    """Return the existing kubeconfig files, in order of precedence."""
     named = [Path(text) for text in environ.get("KUBECONFIG", "").split(os.pathsep) if text]
     usual = Path(environ.get("HOME") or "~").expanduser() / ".kube" / "config"
     return tuple(path for path in named or [usual] if path.exists())
 
 
 class _Merged(Frozen, frozen=True, kw_only=True):
-    """The documents of all files; of several entries with a name, the first counts."""
+    """The documents of all files; if several entries have the same name, the first one counts."""
 
     documents: tuple[dict[str, Any], ...]
 
@@ -190,7 +190,7 @@ def _string(table: Mapping[str, Any], key: str) -> str:
 
 
 def _pem(table: Mapping[str, Any], key: str) -> str:
-    """Return a certificate or key from the kubeconfig itself, else from the file that it names."""
+    """Return a certificate or key that the kubeconfig contains, or else the one in the file that it names."""
     inline = _string(table, f"{key}-data")
     if inline:
         try:

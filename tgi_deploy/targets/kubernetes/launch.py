@@ -16,16 +16,16 @@ from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.autoscalers import chosen_source
 from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_resource, requests_each, started_with
 from tgi_deploy.targets.kubernetes.cards import Cards
-from tgi_deploy.targets.kubernetes.ingress import ingress_findings, ingress_resource
+from tgi_deploy.targets.kubernetes.ingress import host_findings, host_resource
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import API_KEY_SECRET, HUB_TOKEN_SECRET, SECRET_ENTRY, manifests, workload
-from tgi_deploy.targets.kubernetes.nodes import room, room_on, short_of_gpus
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.quotas import short_of_quota
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, INGRESS, REPLICAS, START, resources
+from tgi_deploy.targets.kubernetes.placement import Placement, used_selectors
+from tgi_deploy.targets.kubernetes.quotas import needs, short_of_quota
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, EXPOSING, REPLICAS, SERVICE, START, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.reply import Reply
-from tgi_deploy.text import plural, rate
+from tgi_deploy.text import plural
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_NAME
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.manifests import Workload
     from tgi_deploy.targets.kubernetes.nodes import Node
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+    from tgi_deploy.targets.kubernetes.placement import Room
     from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.protocol import LaunchRequest, Look, TargetContext
     from tgi_deploy.values.deployment import Deployment
@@ -47,14 +48,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate
     from tgi_deploy.values.request import Replicas
     from tgi_deploy.values.resource import ChangeSet, Found, Resource
-    from tgi_deploy.values.supply import AddedMachine
 
 _SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesLaunch:
-    """`nodes` returns those of the place, without what the deployment of a name requests, and asks once per name.
+    """`nodes` returns those of the place, without what the deployment of a name requests, and asks once for each name.
 
     `growth` returns what its pools may add, and asks once; `types` are the instance types of the catalog.
     """
@@ -77,7 +77,7 @@ class KubernetesLaunch:
 
     @property
     def traffic(self) -> Traffic:
-        """Through the API server it is encrypted; inside the cluster it is not. Others come through the Ingress."""
+        """Through the API server it is encrypted; inside the cluster it is not. Others come by the host."""
         if self.options.host:
             return Traffic(reach="public", api_key=self._key_secret is not None, encrypted=self.options.encrypted)
         return Traffic(reach="loopback" if self._tunneled else "private", api_key=self._key_secret is not None)
@@ -98,6 +98,7 @@ class KubernetesLaunch:
             "api_key_secret": self._key_secret,
             "host": options.public_url,
             "ingress_class": options.ingress_class,
+            "gateway": options.gateway,
             "tls_secret": options.tls_secret,
             "cluster_issuer": options.cluster_issuer,
         }
@@ -105,7 +106,7 @@ class KubernetesLaunch:
 
     @property
     def rare_kinds(self) -> bool:
-        """Search for all: an Ingress that no record has would lead to an engine that is to have no host."""
+        """Search for all: an unrecorded Ingress or route would expose an engine that is not to have a host."""
         return True
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
@@ -119,13 +120,13 @@ class KubernetesLaunch:
         wanted, place = self._workload(deployment), Place.of(self.place)
         found = resources(wanted, place, deployment.wanted.number, self._notes, autoscaled=self._replicas.varies)
         documents = manifests(wanted)
-        more = tuple(self._dependents(documents[0], place, wanted.replicas))
+        more = tuple(self._dependents(documents[0], place, found, wanted.replicas))
         found, documents = (*found, *more), (*documents, *(item.properties["manifest"] for item in more))
         if self._replicas.varies:
             del documents[0]["spec"]["replicas"]
         if self._exposes_later:
-            found = tuple(item for item in found if item.kind != INGRESS)
-            seen = tuple(item for item in seen if item.kind != INGRESS)
+            found = tuple(item for item in found if item.kind not in EXPOSING)
+            seen = tuple(item for item in seen if item.kind not in EXPOSING)
         ends = self._ends(deployment, seen, diff(found, deployment.resources, seen))
         if ends.any or any(item.kind == ENFORCER for item in seen):
             limits = enforcer(documents[0], place)
@@ -142,15 +143,20 @@ class KubernetesLaunch:
             ends=ends,
         )
 
-    def _dependents(self, engine: Mapping[str, Any], place: Place, start: int) -> Iterator[Resource]:
-        """Yield what few deployments have: the Ingress, and what follows the load."""
+    def _dependents(
+        self, engine: Mapping[str, Any], place: Place, wanted: Sequence[Resource], start: int
+    ) -> Iterator[Resource]:
+        """Yield what few deployments have: the Ingress or HTTPRoute of a host, and the autoscaler of a range."""
         if self.options.host:
-            yield self._ingress(engine)
+            yield self._of_host(wanted)
         if self._replicas.varies:
             yield autoscaler_resource(self._autoscaler(start), engine, place)
 
-    def _ingress(self, engine: Mapping[str, Any]) -> Resource:
-        return ingress_resource(self.cloud(self.place).api, engine["metadata"]["labels"], self.options)
+    def _of_host(self, wanted: Sequence[Resource]) -> Resource:
+        """Return the Ingress or HTTPRoute to the Service among the resources."""
+        service = next(item for item in wanted if item.kind == SERVICE).properties["manifest"]
+        port, labels = service["spec"]["ports"][0]["port"], service["metadata"]["labels"]
+        return host_resource(self.cloud(self.place).api, labels, port, self.options)
 
     @property
     def _exposes_later(self) -> bool:
@@ -171,7 +177,7 @@ class KubernetesLaunch:
         return started_with(self._replicas, planned, max(running, default=0))
 
     def _autoscaler(self, start: int) -> Autoscaler:
-        """Return what follows the load. Until the revision serves, it takes away none of those that it starts with."""
+        """Return the autoscaler. Until the revision serves, it removes none of the replicas that it starts with."""
         plan, prometheus = self.request.plan, self.options.prometheus or ""
         gauges = plan.chosen.engine.metrics.load
         least = start if self._tunneled else self._replicas.least
@@ -207,71 +213,52 @@ class KubernetesLaunch:
         return self.cloud(record.place).address(deployment.name)
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Return what is missing: a free GPU, a Secret, a claim, or the cluster's consent to these objects."""
+        """Return what is missing (a free GPU, a Secret, a claim) and why the cluster would refuse the objects."""
         return tuple(self._findings(attempt, tags))
 
     def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
         try:
             if _creates(attempt.changes):
-                yield from self._without_gpus(attempt, tags[TAG_NAME])
+                room = self._room(attempt, tags[TAG_NAME])
+                yield from self._room_findings(room, _number_of(_machine_of(attempt)))
                 yield from self._without_quota(attempt, tags[TAG_NAME])
-                yield from self._growth_findings(attempt, tags[TAG_NAME])
+                yield from self._growth_findings(attempt, tags[TAG_NAME], room)
             yield from self._missing(attempt)
             if self.options.host:
-                yield from ingress_findings(self.cloud(self.place).api, self.options.ingress_class)
-                ingress = self._ingress(_machine_of(attempt).properties["manifest"])
-                self.cloud(self.place).handler(INGRESS).rehearse(ingress.properties)
+                found = tuple(host_findings(self.cloud(self.place).api, self.options))
+                yield from found
+                if not found:
+                    exposing = self._of_host(attempt.wanted)
+                    self.cloud(self.place).handler(exposing.kind).rehearse(exposing.properties)
             yield from self._key_findings()
             for step in attempt.changes.steps:
-                if step.action == "create" and step.resource is not None and step.kind != INGRESS:
+                if step.action == "create" and step.resource is not None and step.kind not in EXPOSING:
                     self.cloud(self.place).handler(step.kind).rehearse(step.resource.properties)
         except DeployError as problem:
             yield problem.problem
 
-    def _without_gpus(self, attempt: Attempt, name: str) -> Iterator[Problem]:
+    def _room(self, attempt: Attempt, name: str) -> Room:
+        """Return the room for an attempt's pods. What an old revision that ends first requests is free."""
         candidate = attempt.candidate
-        chip, number = candidate.offer.instance_type.accelerator.name, candidate.num_shard
-        machine, nodes = _machine_of(attempt), self.nodes(name)
-        short = short_of_gpus(nodes, chip, number, _number_of(machine))
-        if short is None:
-            return
-        new = self.growth().cheapest(chip, number)
-        if new is None:
-            yield short
-            yield from self.growth().notices
-        else:
-            there = room_on(nodes, new.instance_type, number)
-            most = (self._replicas.most or 0) if self._replicas.varies else 0
-            each = new.accelerator_count // number
-            start, largest = (-(-(count - there) // each) for count in (_number_of(machine), most))
-            yield from self._with_new(new, start, max(start, min(largest, new.most)))
+        pod = Reply.of(_machine_of(attempt).properties["manifest"]["spec"]["template"]["spec"])
+        card = candidate.offer.instance_type.accelerator.name
+        nodes = self._nodes(name, beside=not _ends_old(attempt))
+        return nodes.room(nodes.cards.of_pod(pod) or nodes.cards.selector(card), card, candidate.num_shard)
 
-    def _with_new(self, new: AddedMachine, nodes: int, most: int) -> Iterator[Problem]:
-        """Yield what new nodes cost, unless the pool may not add as many, or `most` of them are over the budget."""
-        budget, price = self.request.plan.request.budget_usd_per_hour, new.usd_per_hour * most
-        if nodes > new.most:
-            yield error(
-                "no_free_gpus",
-                f"{plural(nodes, 'new node')} of {new.instance_type} needed: the limits of the NodePool {new.pool} "
-                f"leave room for {new.most}",
-                hint="raise the limits of the NodePool, or plan for fewer replicas",
-            )
-        elif budget is not None and price > budget:
-            yield error(
-                "over_budget",
-                f"no node has room, and {plural(most, 'new node')} ({new.instance_type}, {rate(price)} in all) would "
-                f"exceed the budget of {rate(budget)}",
-                hint="raise --budget, or free a GPU: 'kubectl describe nodes' shows who requests what",
-            )
-        else:
-            yield new.notice(nodes)
+    def _room_findings(self, room: Room, number: int) -> Iterator[Problem]:
+        most = (self._replicas.most or 0) if self._replicas.varies else 0
+        found = tuple(room.findings(number, most=most, budget=self.request.plan.request.budget_usd_per_hour))
+        yield from found or room.later(max(number, most))
+        if room.new is None and found:
+            yield from self.growth().notices
 
     def _without_quota(self, attempt: Attempt, name: str) -> Iterator[Problem]:
         machine = _machine_of(attempt)
-        pod = Reply.of(machine.properties["manifest"]["spec"]["template"]["spec"])
-        yield from short_of_quota(self.cloud(self.place).api, pod, _number_of(machine), replaces=name)
+        replaces = name if _ends_old(attempt) else ""
+        each = needs(Reply.of(machine.properties["manifest"]["spec"]["template"]["spec"]))
+        yield from short_of_quota(self.cloud(self.place).api, each, _number_of(machine), replaces=replaces)
 
-    def _growth_findings(self, attempt: Attempt, name: str) -> Iterator[Problem]:
+    def _growth_findings(self, attempt: Attempt, name: str, room: Room) -> Iterator[Problem]:
         """Yield what keeps the number of replicas from following the load, though not from starting."""
         most, candidate = self._replicas.most, attempt.candidate
         if not self._replicas.varies or most is None:
@@ -284,11 +271,10 @@ class KubernetesLaunch:
                 "scraped a pod",
                 hint=f"'tgi-deploy status {name}' shows later whether the replicas follow the load",
             )
-        fits = room(self.nodes(name), candidate.offer.instance_type.accelerator.name, candidate.num_shard)
-        if fits < most:
+        if room.there + room.added < most:
             yield warning(
                 "no_room_to_grow",
-                f"the nodes have room for {fits} of at most {plural(most, 'replica')}",
+                f"the nodes have room for {room.there} of at most {plural(most, 'replica')}{room.launched}",
                 hint="more start only once there are nodes for them",
             )
 
@@ -416,46 +402,31 @@ class KubernetesLaunch:
         )
 
     def _selector(self, deployment: Deployment, candidate: Candidate) -> NodeSelector:
-        """Return how the cluster's own labels select the accelerator, whether or not one is free now.
+        """Return how the pods select nodes with the accelerator, even if none is free now."""
+        return self._nodes(deployment.name, beside=deployment.rolling).selector(
+            deployment.wanted.number,
+            candidate.offer.instance_type.accelerator.name,
+            candidate.num_shard,
+            replicas=self._start(deployment.name),
+            most=(self._replicas.most or 0) if self._replicas.varies else 0,
+            budget=self.request.plan.request.budget_usd_per_hour,
+        )
 
-        A node that a pool adds has only the labels that Karpenter knows beforehand, such as its type: the type that
-        the deployment's pods were given stays theirs, also once the pool is at its limit because of them.
-        """
-        cards, card, gpus = Cards.packaged(), candidate.offer.instance_type.accelerator.name, candidate.num_shard
-        kept = next((kind for kind in self._types_kept(deployment.name) if self._has(kind, card, gpus)), "")
-        nodes = self.nodes(deployment.name)
-        if kept:
-            return cards.by_type(kept)
-        new = None
-        if short_of_gpus(nodes, card, gpus, self._start(deployment.name)) is not None:
-            new = self.growth().cheapest(card, gpus)
-        found = (node.selector for node in nodes if node.accelerator == card)
-        return cards.by_type(new.instance_type) if new else next(filter(None, found), None) or cards.selector(card)
-
-    def _types_kept(self, name: str) -> Iterator[str]:
-        """Yield the instance types that the pods of a name's revisions ask for."""
-        cloud, label = self.cloud(self.place), Cards.packaged().instance_label
-        handler = cloud.handler(DEPLOYMENT)
-        for found in handler.find({TAG_NAME: name}):
-            kind = cloud.api.get(handler.path(found.id), "reading the deployment", lambda item: _selected(item, label))
-            if kind:
-                yield kind
-
-    def _has(self, kind: str, card: str, gpus: int) -> bool:
-        """Return whether an instance type has so many GPUs of a card."""
-        known = self.types().get(kind)
-        return known is not None and known.accelerator.name == card and known.accelerator_count >= gpus
+    def _nodes(self, name: str, *, beside: bool) -> Placement:
+        """Return where pods can run. `beside`: the deployment's present pods keep what they request."""
+        cards = Cards.packaged()
+        return Placement(
+            nodes=self.nodes("" if beside else name),
+            growth=self.growth,
+            used=used_selectors(self.cloud(self.place).api, name, cards),
+            types=self.types(),
+            cards=cards,
+        )
 
 
 def _is_encoded(key: Secret, data: str) -> bool:
     """Return whether a Secret's data is this key, as the API encodes it."""
     return hmac.compare_digest(base64.b64encode(key.reveal().encode()).decode(), data)
-
-
-def _selected(deployment: Reply, label: str) -> str:
-    """Return the value of a label that a Deployment's pods ask for; empty if they ask for none."""
-    pod = deployment.part("spec").part("template").part("spec")
-    return pod.table("nodeSelector").get(label, "")
 
 
 def _modes(claim: Reply) -> tuple[str, ...]:
@@ -472,6 +443,11 @@ def _number_of(machine: Resource) -> int:
     """Return how many replicas a Deployment starts with."""
     found: int = machine.properties.get(START) or machine.properties[REPLICAS]
     return found
+
+
+def _ends_old(attempt: Attempt) -> bool:
+    """Return whether a Deployment is deleted first."""
+    return any(step.kind == DEPLOYMENT and step.action == "delete" for step in attempt.changes.steps)
 
 
 def _creates(changes: ChangeSet) -> bool:

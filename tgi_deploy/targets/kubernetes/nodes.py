@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from tgi_deploy.errors import InputError, error, warning
+from tgi_deploy.errors import InputError, warning
 from tgi_deploy.targets.kubernetes.manifests import label
 from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.text import plural, printable, rate
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.reply import Reply
 
+_T = TypeVar("_T")
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
-_MORE: Final = "remove what is no longer needed, or add a node; 'kubectl describe nodes' shows who requests what"
+FREE_A_GPU: Final = "remove what is no longer needed, or add a node; 'kubectl describe nodes' shows who requests what"
 _KEEPS_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Node(Frozen, frozen=True, kw_only=True):
-    """A node with GPUs. `why_not`: why it takes no pods now; `selector` is None if its card is unknown."""
+    """A node with GPUs. `why_not`: why it takes no pods now; `selector` is None if its card is unknown.
+
+    `market`: how Karpenter rents it, `on-demand` or `spot`; empty for a node that Karpenter did not add.
+    """
 
     name: str
     gpus: int
@@ -38,6 +42,7 @@ class Node(Frozen, frozen=True, kw_only=True):
     selector: NodeSelector | None
     instance_type: str
     region: str
+    market: str
     why_not: str
 
     @property
@@ -47,43 +52,36 @@ class Node(Frozen, frozen=True, kw_only=True):
 
 def read_nodes(api: Api, cards: Cards, catalog: Catalog, *, ours: Callable[[Mapping[str, str]], bool]) -> list[Node]:
     """Return the nodes with GPUs, by name. The requests of pods with labels that are `ours` do not count."""
-    gpus = [item for item in _items(api) if _offers(item, cards)]
-    requested = _requested(api, cards.resource, ours) if gpus else Counter[str]()
-    return sorted((_node(item, cards, catalog, requested) for item in gpus), key=lambda node: node.name)
+    found = [node for node in _each(api, lambda item: _node(item, cards, catalog)) if node.gpus]
+    requested = _requested(api, cards.resource, ours) if found else Counter[str]()
+    return sorted((replaced(node, requested=requested[node.name]) for node in found), key=lambda node: node.name)
 
 
 def nodes_without_plugin(api: Api, cards: Cards, catalog: Catalog) -> tuple[str, ...]:
-    """Return the nodes which, by their labels, have a card that they don't offer to pods, by name."""
-    described = (item for item in _items(api) if not _offers(item, cards))
-    found = ((item.part("metadata"), item.part("metadata").table("labels")) for item in described)
-    return tuple(sorted(
-        printable(about.text("name"))
-        for about, labels in found
-        if cards.of_labels(labels) or _of_type(labels.get(cards.instance_label, ""), cards, catalog)
-    ))  # fmt: skip
+    """Return the names of the nodes whose labels show a card that they don't offer to pods."""
+    found = _each(api, lambda item: _node(item, cards, catalog))
+    return tuple(sorted(node.name for node in found if not node.gpus and node.selector is not None))
 
 
-def _items(api: Api) -> tuple[Reply, ...]:
-    return api.items(api.path("/api/v1", "nodes", everywhere=True), "looking for the cluster's nodes")
+def _each(api: Api, read: Callable[[Reply], _T]) -> tuple[_T, ...]:
+    return api.each(api.path("/api/v1", "nodes", everywhere=True), "looking for the cluster's nodes", read)
 
 
-def _offers(item: Reply, cards: Cards) -> int:
-    return _count(item.optional_part("status").optional_part("allocatable"), cards.resource)
-
-
-def _node(item: Reply, cards: Cards, catalog: Catalog, requested: Counter[str]) -> Node:
-    metadata, spec, status = item.part("metadata"), item.optional_part("spec"), item.part("status")
-    labels, name = metadata.table("labels"), metadata.text("name")
+def _node(item: Reply, cards: Cards, catalog: Catalog) -> Node:
+    """Return a node as if its pods requested nothing."""
+    metadata, spec, status = item.part("metadata"), item.optional_part("spec"), item.optional_part("status")
+    labels = metadata.table("labels")
     kind = labels.get(cards.instance_label, "")
     accelerator, selector = cards.of_labels(labels) or _of_type(kind, cards, catalog) or ("", None)
     return Node(
-        name=printable(name),
-        gpus=_count(status.part("allocatable"), cards.resource),
-        requested=requested[name],
+        name=printable(metadata.text("name")),
+        gpus=_count(status.optional_part("allocatable"), cards.resource),
+        requested=0,
         accelerator=accelerator,
         selector=selector,
         instance_type=kind,
         region=labels.get(cards.region_label, ""),
+        market=labels.get(cards.karpenter["market"], "") if cards.karpenter["pool"] in labels else "",
         why_not=_why_not(spec, status, cards.resource),
     )
 
@@ -117,17 +115,21 @@ def _is_tolerated(taint: Reply) -> bool:
 
 def _requested(api: Api, resource: str, ours: Callable[[Mapping[str, str]], bool]) -> Counter[str]:
     """Return the GPUs that running and waiting pods request, by node."""
-    found = Counter[str]()
-    path = api.path("/api/v1", "pods", everywhere=True)
-    for item in api.items(path, "looking for the pods of all nodes", query={"fieldSelector": NOT_ENDED}):
+
+    def read(item: Reply) -> tuple[str, int]:
         spec = item.part("spec")
-        if spec.has("nodeName") and not ours(item.part("metadata").table("labels")):
-            found[spec.text("nodeName")] += _of_pod(spec, resource)
+        counts = spec.has("nodeName") and not ours(item.part("metadata").table("labels"))
+        return (printable(spec.text("nodeName")), _of_pod(spec, resource)) if counts else ("", 0)
+
+    path, query = api.path("/api/v1", "pods", everywhere=True), {"fieldSelector": NOT_ENDED}
+    found = Counter[str]()
+    for name, gpus in api.each(path, "looking for the pods of all nodes", read, query=query):
+        found[name] += gpus
     return found
 
 
 def _of_pod(spec: Reply, resource: str) -> int:
-    """Return a pod's GPUs: those of all its containers, or of one that runs before them if that has more."""
+    """Return a pod's GPUs: the sum of its containers', or those of an init container if that has more."""
     each, before = (
         [
             _count(item.optional_part("resources").optional_part("limits"), resource)
@@ -139,14 +141,9 @@ def _of_pod(spec: Reply, resource: str) -> int:
 
 
 def _count(table: Reply, resource: str) -> int:
-    """Return an amount of GPUs, which are whole numbers; 0 for anything else."""
+    """Return a whole number of GPUs; 0 for anything else."""
     text = str(table.content.get(resource, "0"))
     return int(text) if text.isascii() and text.isdigit() else 0
-
-
-def room_on(nodes: Sequence[Node], kind: str, gpus: int) -> int:
-    """Return how many replicas of so many GPUs the nodes of an instance type have room for."""
-    return sum(node.free // gpus for node in nodes if node.instance_type == kind)
 
 
 def is_deployment_of(name: str) -> Callable[[Mapping[str, str]], bool]:
@@ -192,27 +189,12 @@ def _free(nodes: Sequence[Node], card: str) -> int:
     return sum(node.free for node in nodes if node.accelerator == card)
 
 
-def room(nodes: Sequence[Node], card: str, gpus: int) -> int:
-    """Return how many replicas of so many GPUs the nodes have room for: each runs on one node."""
-    return sum(node.free // gpus for node in nodes if node.accelerator == card)
-
-
-def short_of_gpus(nodes: Sequence[Node], card: str, gpus: int, replicas: int) -> Problem | None:
-    """Return why so many replicas have no room; None if there is."""
-    fits = room(nodes, card, gpus)
-    if fits >= replicas:
-        return None
-    most = max((node.free for node in nodes if node.accelerator == card), default=0)
-    several = f"{plural(replicas, 'replica')} of {gpus} x {card}: the cluster has room for {fits}"
-    return error("no_free_gpus", several if fits else f"no node has {gpus} x {card} free; the most is {most}", _MORE)
-
-
 def _none_free(nodes: Sequence[Node], notices: Sequence[Problem]) -> InputError:
     if all(node.selector is None for node in nodes):
         named = ", ".join(node.name for node in nodes[:3])
         return InputError(
             "unknown_card",
-            f"no label says which GPUs the nodes have ({named})",
+            f"no label of the nodes names their GPUs ({named})",
             hint="install NVIDIA's GPU feature discovery, which labels them, or name them with --hardware NxGPU",
         )
     return InputError(
@@ -223,7 +205,7 @@ def _none_free(nodes: Sequence[Node], notices: Sequence[Problem]) -> InputError:
                 *(item.message for item in notices),
             )
         ),
-        hint=_MORE,
+        hint=FREE_A_GPU,
     )
 
 

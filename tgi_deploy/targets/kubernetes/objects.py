@@ -13,7 +13,7 @@ from tgi_deploy.errors import ConflictError, DeployError
 from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.manifests import label, object_name
-from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, INGRESS, PATHS, SERVICE, name_of
+from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, EXPOSING, PATHS, SERVICE, name_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LABELS: Final = (TAG_NAME, TAG_ID)
 _OURS: Final = label(TAG_PREFIX)
 # What owns them, which has the same name.
 _OWNERS: Final = {
-    INGRESS: (SERVICE, "v1", "Service"),
+    **dict.fromkeys(EXPOSING, (SERVICE, "v1", "Service")),
     **dict.fromkeys(AUTOSCALERS, (DEPLOYMENT, "apps/v1", "Deployment")),
 }
 
@@ -52,8 +52,8 @@ class Objects:
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
         """Create it, or return the one that an earlier request of ours has created.
 
-        Raises ConflictError `name_taken` if somebody else has the name. The selector of a Deployment has the id of ours
-        and can't be changed, so that of two creating at once, the cluster refuses the second.
+        Raises ConflictError `name_taken` if another object has the name. A Deployment's selector contains the
+        deployment's id and is immutable, so if two processes create it at once, the cluster refuses the second.
         """
         name = properties["name"]
         present = self.api.get(self.path(name), f"looking for the {self.kind}", self.found)
@@ -66,7 +66,7 @@ class Objects:
         self.api.rehearse(self.path(properties["name"]), f"checking the {self.kind}", properties["manifest"])
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Change what differs; fields that somebody else manages now are a conflict."""
+        """Change what differs; fields that another manager owns now are a conflict."""
         name, manifest = name_of(attributes["id"]), properties["manifest"]
 
         def read(live: Reply) -> tuple[Manifest, Mapping[str, str]]:
@@ -130,7 +130,7 @@ class Dependents(Objects):
     rare: ClassVar[bool] = True
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        """Return what exists, which nobody without permission has created here."""
+        """Return what exists: nothing if the credentials may not list the kind, because then they have created none."""
         try:
             return Objects.find(self, tags)
         except ResourceNotFoundError:  # the cluster has no such kind

@@ -23,7 +23,8 @@ NAME: Final = "kubernetes"
 _NAMES: Final = (
     "namespace", "hub_token_secret", "api_key_secret", "weights_claim", "ingress_class", "tls_secret", "cluster_issuer",
 )  # fmt: skip
-_OF_A_HOST: Final = ("ingress_class", "tls_secret", "cluster_issuer", "expose_to_world", "plaintext")
+_OF_AN_INGRESS: Final = ("ingress_class", "tls_secret", "cluster_issuer")
+_OF_A_HOST: Final = (*_OF_AN_INGRESS, "gateway", "expose_to_world", "plaintext")
 _HOST: Final = re.compile(r"(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])")
 _URL: Final = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]{1,253}(/[A-Za-z0-9./_~%-]{0,200})?")
 # Of an RFC 1123 subdomain, as the names of Secrets and PersistentVolumeClaims.
@@ -96,6 +97,14 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
         str | None,
         option("Kubernetes: class of the Ingress of --host.  [default: the cluster's]", "CLASS", commands=_RENDERED),
     ] = None
+    gateway: Annotated[
+        str | None,
+        option(
+            "Kubernetes: for --host, NAMESPACE/NAME/LISTENER of a Gateway instead of an Ingress.",
+            "LISTENER",
+            commands=_RENDERED,
+        ),
+    ] = None
     tls_secret: Annotated[
         str | None,
         option(
@@ -145,8 +154,15 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
 
     @property
     def encrypted(self) -> bool:
-        """Whether the Ingress has a certificate."""
-        return bool(self.tls_secret or self.cluster_issuer)
+        """Whether callers of the host use TLS: with a certificate of the Ingress, or that of the Gateway's listener."""
+        return bool(self.tls_secret or self.cluster_issuer or (self.gateway and not self.plaintext))
+
+    @property
+    def listener(self) -> tuple[str, str, str]:
+        """The namespace and the name of the Gateway, and its listener."""
+        namespace, _, rest = (self.gateway or "").partition("/")
+        gateway, _, name = rest.partition("/")
+        return namespace, gateway, name
 
     @property
     def public_url(self) -> str:
@@ -168,17 +184,36 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
                 f"--host {quoted(self.host)} is not the name of a host",
                 hint="write a name in lower case without a wildcard: --host llm.example.com",
             )
+        self._check_gateway()
         if self.encrypted is self.plaintext:
             raise InputError(
                 "conflicting_options",
                 "--plaintext excludes a certificate for --host"
                 if self.plaintext
                 else f"--host {self.host} has no certificate, so that prompts and answers would travel unencrypted",
-                hint="add --tls-secret SECRET or --cluster-issuer ISSUER, or --plaintext to accept plain HTTP",
+                hint="add --tls-secret, --cluster-issuer or --gateway, or --plaintext to accept plain HTTP",
             )
         if not (self.api_key_from_env or self.api_key_secret or self.expose_to_world):
             raise InputError(
                 "world_exposed",
-                f"--host {self.host} answers everybody who can reach the ingress controller, without an API key",
+                f"--host {self.host} answers everybody who can reach its controller, without an API key",
                 hint="add --api-key-secret SECRET or --api-key-from-env VARIABLE, or --expose-to-world to confirm",
+            )
+
+    def _check_gateway(self) -> None:
+        """Raise InputError unless the options of a Gateway fit together."""
+        if self.gateway is None:
+            return
+        if not all(map(_OBJECT.fullmatch, self.listener)):
+            raise InputError(
+                "bad_option_value",
+                f"--gateway {quoted(self.gateway)} does not name a listener of a Gateway",
+                hint="write its namespace, its name and the listener: --gateway infra/web/https",
+            )
+        given = next((flag_of(name) for name in _OF_AN_INGRESS if getattr(self, name)), None)
+        if given is not None:
+            raise InputError(
+                "conflicting_options",
+                f"{given} is for an Ingress, and --gateway asks for a route: the listener has the certificate",
+                hint="omit one of them",
             )

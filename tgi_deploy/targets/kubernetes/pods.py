@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.kubernetes.errors import known_refusal
-from tgi_deploy.targets.kubernetes.manifests import CONTAINER
-from tgi_deploy.text import one_line
-from tgi_deploy.values.resource import MachineState, ReplicaState
+from tgi_deploy.targets.kubernetes.manifests import CONTAINER, label
+from tgi_deploy.targets.kubernetes.objects import selector_of
+from tgi_deploy.targets.kubernetes.quotas import needs
+from tgi_deploy.text import one_line, printable
+from tgi_deploy.values.resource import TAG_NAME, MachineState, ReplicaState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from decimal import Decimal
 
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.reply import Reply
@@ -39,6 +42,7 @@ class Pod:
     """`waiting` and `ended` are (reason, message) of its container; `exit_code` is that of the latest end."""
 
     name: str
+    node: str
     created: str
     phase: str
     ready: bool
@@ -61,6 +65,7 @@ class Pod:
         end = _end(own) if own else None
         return cls(
             name=metadata.text("name"),
+            node=printable(item.optional_part("spec").optional_text("nodeName")),
             created=metadata.optional_text("creationTimestamp"),
             phase=status.optional_text("phase"),
             ready=ready is not None and ready.optional_text("status") == "True",
@@ -99,6 +104,35 @@ class Pod:
         return self.unscheduled or killed or self.waiting or self.ended
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveDeployment:
+    """A Deployment as it is now. `restarting`: pods of its former template still run.
+
+    `refusal` is why the cluster creates no pod, as (reason, message); `pod_needs` is what each counts for in quotas.
+    """
+
+    name: str
+    selector: Mapping[str, str]
+    replicas: int
+    going: bool
+    restarting: bool
+    refusal: tuple[str, str] | None
+    pod_needs: Mapping[str, Decimal]
+
+    @classmethod
+    def of(cls, item: Reply) -> LiveDeployment:
+        metadata = item.part("metadata")
+        return cls(
+            name=metadata.part("labels").text(label(TAG_NAME)),
+            selector=selector_of(item),
+            replicas=replicas_of(item),
+            going=metadata.has("deletionTimestamp"),
+            restarting=_is_restarting(item),
+            refusal=_refusal(item),
+            pod_needs=needs(item.part("spec").part("template").part("spec")),
+        )
+
+
 def _end(own: Reply) -> Reply | None:
     """Return how its container ended: now, or the last time."""
     for member in ("state", "lastState"):
@@ -126,22 +160,21 @@ def replicas_of(deployment: Reply) -> int:
     return deployment.part("spec").integer("replicas")
 
 
-def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> MachineState:
+def machine_state(deployment: LiveDeployment, pods: Sequence[Pod], address: str) -> MachineState:
     """Return the state: running as soon as nodes have all pods, with the address once the container has started.
 
     From then on its events show the image being pulled, and its log why it restarts. The address of several pods is
     given once all of them are ready.
     """
-    if deployment.part("metadata").has("deletionTimestamp"):
+    if deployment.going:
         return MachineState(state="shutting-down")
     pod, counted = last(pods), [pod for pod in pods if pod.counts]
-    wanted = replicas_of(deployment)
-    complete = len(counted) >= wanted and not _is_restarting(deployment)
-    refused = None if pod and complete else _refusal(deployment)
+    complete = len(counted) >= deployment.replicas and not deployment.restarting
+    refused = None if pod and complete else deployment.refusal
     code, reason = (pod.trouble if pod and complete else refused) or (None, None)
     known = _CREATE_VOLUME if _NO_VOLUME in (reason or "").lower() else _REMEDIES.get(code or "", "")
     refusal, remedy = (known_refusal(refused[1]) if refused else None) or ("", known)
-    up = all(pod.ready for pod in counted) if wanted > 1 else pod is not None and pod.has_run
+    up = all(pod.ready for pod in counted) if deployment.replicas > 1 else pod is not None and pod.has_run
     return MachineState(
         state="running" if complete and pod is not None and (pod.scheduled or pod.has_run) else "pending",
         reason_code=code,
@@ -154,7 +187,6 @@ def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> Machi
 
 
 def _is_restarting(deployment: Reply) -> bool:
-    """Return whether pods of the former template still run."""
     status = deployment.optional_part("status")
     if not status.has("observedGeneration"):
         return False
@@ -171,12 +203,11 @@ def _refusal(deployment: Reply) -> tuple[str, str] | None:
     return None
 
 
-def console(api: Api, deployment: Reply, pods: Sequence[Pod]) -> str:
+def console(api: Api, deployment: LiveDeployment, pods: Sequence[Pod]) -> str:
     """Return the events and the log of the pod that is waited for, with its container's exits where they happened."""
     pod = last(pods)
     if pod is None:
-        refusal = _refusal(deployment)
-        return f"{refusal[0]}: {refusal[1]}\n" if refusal else ""
+        return f"{deployment.refusal[0]}: {deployment.refusal[1]}\n" if deployment.refusal else ""
     return pod_console(api, pod)
 
 
@@ -187,14 +218,18 @@ def pod_console(api: Api, pod: Pod) -> str:
 def _events(api: Api, pod: Pod) -> Iterator[str]:
     """Yield what the scheduler and the node report about it, in order: warnings, and the marks of phases."""
     query = {"fieldSelector": f"involvedObject.name={pod.name}"}
-    items = api.items(api.path("/api/v1", "events"), "reading the pod's events", query=query)
-    for item in sorted(items, key=_moment):
-        reason, message = _why(item)
-        if reason in _PHASES:
-            image = message.partition('image "')[2].partition('"')[0]
-            yield _PHASES[reason] + (f" image={image}" if reason == "Pulling" and image else "")
-        elif item.optional_text("type") == "Warning":
-            yield f"{reason}: {message}"
+    events = api.each(api.path("/api/v1", "events"), "reading the pod's events", _event, query=query)
+    yield from (line for _when, line in sorted(events, key=itemgetter(0)) if line)
+
+
+def _event(item: Reply) -> tuple[str, str]:
+    """Return when it happened and its line, empty for one that is left out."""
+    reason, message = _why(item)
+    line = f"{reason}: {message}" if item.optional_text("type") == "Warning" else ""
+    if reason in _PHASES:
+        image = message.partition('image "')[2].partition('"')[0]
+        line = _PHASES[reason] + (f" image={image}" if reason == "Pulling" and image else "")
+    return _moment(item), line
 
 
 def _moment(event: Reply) -> str:

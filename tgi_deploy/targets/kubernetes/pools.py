@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem, warning
 from tgi_deploy.reconcile.errors import ResourceNotFoundError
-from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
+from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError, UnreadableError
 from tgi_deploy.targets.kubernetes.nodes import untolerated
 from tgi_deploy.targets.kubernetes.quotas import amount
-from tgi_deploy.targets.reply import Reply, ReplyError
 from tgi_deploy.text import printable
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.supply import AddedMachine
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.cards import Cards
+    from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.supply import Offer
 
@@ -85,32 +85,36 @@ class Pool(Frozen, frozen=True, kw_only=True):
 
 
 class Growth(Frozen, frozen=True, kw_only=True):
-    """What a cluster's pools may add: the cheapest machine of each card and count, by the form of `--hardware`.
+    """What a cluster's pools may add, cheapest first: each instance type by the first pool that has room for it.
 
     `notices` name the pools that are left out, and why.
     """
 
-    machines: Mapping[str, AddedMachine] = {}
+    every: tuple[AddedMachine, ...] = ()
     notices: tuple[Problem, ...] = ()
 
-    def cheapest(self, card: str, gpus: int) -> AddedMachine | None:
-        """Return the cheapest machine with at least so many GPUs of a card; None if there is none."""
-        fits = [item for item in self.machines.values() if item.accelerator == card and item.accelerator_count >= gpus]
-        return min(fits, key=_by_price, default=None)
+    @property
+    def machines(self) -> Mapping[str, AddedMachine]:
+        """The cheapest of each card and count, by the form of `--hardware`."""
+        return {item.hardware: item for item in reversed(self.every)}
+
+    def added(self, card: str, gpus: int) -> tuple[AddedMachine, ...]:
+        """Return those with at least so many GPUs of a card, cheapest first."""
+        return tuple(item for item in self.every if item.accelerator == card and item.accelerator_count >= gpus)
 
 
 def growth(api: Api, cards: Cards, catalog: Catalog) -> Growth:
     """Return what the NodePools may add now: nothing in a cluster without Karpenter, or if they can't be read."""
     doing = "looking for Karpenter's NodePools"
     try:
-        listed = api.items(api.path(cards.karpenter["api"], "nodepools", everywhere=True), doing)
-        found = [_pool(item, cards) for item in listed]
+        path = api.path(cards.karpenter["api"], "nodepools", everywhere=True)
+        found = api.each(path, doing, lambda item: _pool(item, cards))
     except ResourceNotFoundError:
         return Growth()
     except ClusterRefusedError as refused:
         return _unread(refused.message, refused.hint) if _has_karpenter(api, cards) else Growth()
-    except ReplyError as malformed:
-        return _unread(f"{doing}: {malformed}", "'kubectl get nodepools -o yaml' shows them")
+    except UnreadableError as malformed:
+        return _unread(malformed.message, "'kubectl get nodepools -o yaml' shows them")
     kinds = [item for item in catalog.instance_types().values() if item.status == "offered" and _is_whole(item)]
     pools = [pool for pool in found if any(_markets(pool, item, cards) for item in kinds)]
     pools.sort(key=lambda pool: (-pool.weight, pool.name))
@@ -118,7 +122,7 @@ def growth(api: Api, cards: Cards, catalog: Catalog) -> Growth:
 
 
 def _has_karpenter(api: Api, cards: Cards) -> bool:
-    """Return whether the cluster has the API: to a user without the permission, it refuses unknown kinds just so."""
+    """Return whether the cluster has the API: without the permission, requests for unknown kinds are forbidden, too."""
     try:
         return api.get(cards.karpenter["api"], "looking for Karpenter's API", lambda _found: True) is not None
     except ClusterRefusedError:
@@ -130,7 +134,7 @@ def _unread(why: str, hint: str | None) -> Growth:
 
 
 def _growth_of(pools: Sequence[Pool], catalog: Catalog, cards: Cards, region: str) -> Growth:
-    """Return what pools that may have GPUs add in a region; empty for an unknown one."""
+    """Return what pools that may have GPUs can add in a region; an empty region is unknown."""
     unpriced = ""
     if region not in catalog.regions():
         where = f"no prices are known in {printable(region)}" if region else "no label of a node names the region"
@@ -145,7 +149,7 @@ def _growth_of(pools: Sequence[Pool], catalog: Catalog, cards: Cards, region: st
             notices.append(warning("node_left_out", text))
         else:
             usable.append(pool)
-    return Growth(machines=_cheapest(usable, offers, catalog, cards), notices=tuple(notices))
+    return Growth(every=tuple(_machines(usable, offers, catalog, cards)), notices=tuple(notices))
 
 
 def _pool(item: Reply, cards: Cards) -> Pool:
@@ -207,7 +211,7 @@ def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], 
 
 
 def _odd(need: Requirement, cards: Cards) -> str:
-    """Return why it is not known which machines meet a requirement, or why none does; empty if it is known."""
+    """Return why it can't be decided which machines meet a requirement; empty if it can."""
     karpenter = cards.karpenter
     known = need.label in karpenter["labels"]
     if known and need.least > 1:
@@ -219,9 +223,13 @@ def _odd(need: Requirement, cards: Cards) -> str:
 
 def _region(api: Api, cards: Cards) -> str:
     """Return the region of the cluster's nodes by their labels; empty if unknown, or if they are of several."""
-    nodes = api.items(api.path("/api/v1", "nodes", everywhere=True), "looking for the cluster's region")
-    labels = [item.part("metadata").table("labels") for item in nodes]
-    found = {label.get(cards.region_label) or _of_zone(label.get(cards.zone_label, "")) for label in labels} - {""}
+
+    def read(node: Reply) -> str:
+        labels = node.part("metadata").table("labels")
+        return labels.get(cards.region_label) or _of_zone(labels.get(cards.zone_label, ""))
+
+    path = api.path("/api/v1", "nodes", everywhere=True)
+    found = {*api.each(path, "looking for the cluster's region", read)} - {""}
     return found.pop() if len(found) == 1 else ""
 
 
@@ -276,27 +284,25 @@ def _labels(hardware: InstanceType, cards: Cards) -> dict[str, str | None]:
     return {label: facts[fact] for label, fact in cards.karpenter["labels"].items()}
 
 
-def _cheapest(
-    pools: Sequence[Pool], offers: Sequence[Offer], catalog: Catalog, cards: Cards
-) -> dict[str, AddedMachine]:
-    """Return the cheapest offer of each card and count that the first of the pools with room for it may add."""
+def _machines(pools: Sequence[Pool], offers: Sequence[Offer], catalog: Catalog, cards: Cards) -> list[AddedMachine]:
+    """Return the offers that a pool has room for, cheapest first."""
     regions = tuple({offer.region for offer in offers}) if pools else ()
-    spot = {item.instance_type.name: item.usd_per_hour for item in catalog.offers(regions, (_SPOT,))}
-    found: dict[str, AddedMachine] = {}
+    spot = {item.instance_type.name: item for item in catalog.offers(regions, (_SPOT,))}
+    found = []
     for offer in offers:
         pool = next((item for item in pools if _fits(item, offer, cards)), None)
-        if pool is None:
-            continue
-        made = _machine(pool, offer, cards, spot.get(offer.instance_type.name))
-        known = found.get(made.hardware)
-        if known is None or _by_price(made) < _by_price(known):
-            found[made.hardware] = made
-    return found
+        if pool is not None:
+            found.append(_machine(pool, offer, cards, spot.get(offer.instance_type.name)))
+    return sorted(found, key=_by_price)
 
 
-def _machine(pool: Pool, offer: Offer, cards: Cards, spot: Decimal | None) -> AddedMachine:
-    hardware = offer.instance_type
-    if offer.usd_per_hour is None:
+def _machine(pool: Pool, offer: Offer, cards: Cards, spot: Offer | None) -> AddedMachine:
+    """Return the machine at its price on demand or, if the pool rents spot only, at the estimate for that."""
+    hardware, markets = offer.instance_type, _markets(pool, offer.instance_type, cards)
+    spot = spot if _SPOT in markets and spot is not None and spot.usd_per_hour is not None else None
+    spot_only = markets == (_SPOT,)
+    priced = spot if spot_only and spot is not None else offer
+    if priced.usd_per_hour is None:
         raise AssertionError("only priced offers count")
     return AddedMachine(
         pool=pool.name,
@@ -304,11 +310,12 @@ def _machine(pool: Pool, offer: Offer, cards: Cards, spot: Decimal | None) -> Ad
         accelerator=hardware.accelerator.name,
         accelerator_count=hardware.accelerator_count,
         region=offer.region,
-        usd_per_hour=offer.usd_per_hour,
-        price_source=offer.price_source,
-        price_date=offer.price_date,
-        estimated=offer.estimated,
-        spot_usd_per_hour=spot if _SPOT in _markets(pool, hardware, cards) else None,
+        usd_per_hour=priced.usd_per_hour,
+        price_source=priced.price_source,
+        price_date=priced.price_date,
+        estimated=priced.estimated or spot_only,
+        spot_only=spot_only,
+        spot_usd_per_hour=spot.usd_per_hour if spot else None,
         most=pool.room(hardware, cards.resource),
     )
 

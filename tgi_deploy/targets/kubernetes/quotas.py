@@ -31,7 +31,10 @@ _PODS: Final = ("pods", "count/pods")
 # The pods of this tool request something, run without a deadline, and are near no pods of other namespaces.
 _FOR_OTHERS: Final = frozenset({"BestEffort", "Terminating", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
 _PRIORITY: Final = "PriorityClass"
+_NO_LIMIT: Final = Decimal("Infinity")
+# No quantity is larger than 2 ** 63 - 1 of its largest unit.
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+_BEYOND: Final = Decimal("1e40")
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
 _SUFFIXES: Final = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(10) ** 3,
@@ -41,7 +44,7 @@ _SUFFIXES: Final = {
 
 
 class Limit(Frozen, frozen=True, kw_only=True):
-    """A resource of a quota. `priority`: it is for some classes of pods, which may not include these."""
+    """The limit of a quota for one resource. `priority`: it is for some priority classes only."""
 
     quota: str
     resource: str
@@ -51,7 +54,8 @@ class Limit(Frozen, frozen=True, kw_only=True):
 
     @property
     def left(self) -> Decimal:
-        return amount(self.hard) - amount(self.used)
+        hard, used = amount(self.hard), amount(self.used)
+        return hard - used if used.is_finite() else _NO_LIMIT
 
     def __str__(self) -> str:
         return f"{self.resource}, {self.used} of {self.hard} ({self.quota})"
@@ -59,8 +63,9 @@ class Limit(Frozen, frozen=True, kw_only=True):
 
 def limits(api: Api) -> tuple[Limit, ...]:
     """Return the limits of the namespace's quotas, except those for other kinds of pods."""
-    quotas = api.items(api.path("/api/v1", "resourcequotas"), "looking for the namespace's quotas")
-    return tuple(limit for quota in quotas for limit in _limits(quota))
+    path = api.path("/api/v1", "resourcequotas")
+    quotas = api.each(path, "looking for the namespace's quotas", lambda quota: tuple(_limits(quota)))
+    return tuple(limit for quota in quotas for limit in quota)
 
 
 def _limits(quota: Reply) -> Iterator[Limit]:
@@ -81,20 +86,27 @@ def _limits(quota: Reply) -> Iterator[Limit]:
 
 
 def amount(text: str) -> Decimal:
-    """Return a quantity as a number; one that can't be read is no limit."""
+    """Return a quantity as a number: infinity if it can't be read or is larger than Kubernetes allows."""
     found = _QUANTITY.fullmatch(text)
     if found is None:
-        return Decimal("Infinity")
+        return _NO_LIMIT
     number, exponent, suffix = found.groups()
-    return Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+    try:
+        read = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+    except ArithmeticError:
+        return _NO_LIMIT
+    return read if read < _BEYOND else _NO_LIMIT
 
 
-def needs(pods: Iterable[Reply]) -> Mapping[str, Decimal]:
-    """Return what pods count for in quotas, by the specification of each."""
+def needs(pod: Reply) -> Mapping[str, Decimal]:
+    """Return what a pod counts for in quotas, by its specification."""
+    return _sum(_of_pod(pod))
+
+
+def _sum(amounts: Iterable[tuple[str, Decimal]]) -> dict[str, Decimal]:
     found: dict[str, Decimal] = {}
-    for pod in pods:
-        for name, number in _of_pod(pod):
-            found[name] = found.get(name, Decimal(0)) + number
+    for name, number in amounts:
+        found[name] = found.get(name, Decimal(0)) + number
     return found
 
 
@@ -106,19 +118,19 @@ def _of_pod(spec: Reply) -> Iterator[tuple[str, Decimal]]:
             yield name, amount(text)
 
 
-def short_of_quota(api: Api, pod: Reply, number: int, *, replaces: str = "") -> Iterator[Problem]:
+def short_of_quota(api: Api, each: Mapping[str, Decimal], number: int, *, replaces: str = "") -> Iterator[Problem]:
     """Yield why the quotas leave no room for so many pods, and warnings about quotas that can't be compared.
 
-    `replaces`: the pods of the deployment of this name go first.
+    `each`: what one of them `needs`. `replaces`: the pods of the deployment of this name go first.
     """
     try:
         found = limits(api)
     except ClusterRefusedError as refused:
         yield warning("not_checked", f"{refused.message}: quotas are not compared", hint=refused.hint)
         return
-    wanted = needs([pod] * number)
+    wanted = {name: needed * number for name, needed in each.items()}
     concerned = [limit for limit in found if limit.resource in wanted]
-    freed = needs(_pods(api, replaces)) if concerned and replaces else {}
+    freed = _freed(api, replaces) if concerned and replaces else {}
     lacking = [
         f"{limit}, and {_plain(wanted[limit.resource])} needed"
         for limit in concerned
@@ -127,16 +139,17 @@ def short_of_quota(api: Api, pod: Reply, number: int, *, replaces: str = "") -> 
     if lacking:
         what = f"the ResourceQuota of {api.place.namespace} leaves too little: {'; '.join(lacking)}"
         yield error("cluster_quota", what, HINT)
-    apart = sorted({limit.quota for limit in concerned if limit.priority})
-    if apart:
-        yield warning("not_checked", f"quotas for priority classes are not compared: {', '.join(apart)}", HINT)
+    by_class = sorted({limit.quota for limit in concerned if limit.priority})
+    if by_class:
+        yield warning("not_checked", f"quotas for priority classes are not compared: {', '.join(by_class)}", HINT)
 
 
-def _pods(api: Api, name: str) -> Iterator[Reply]:
-    """Yield the specifications of a deployment's pods that count in quotas."""
+def _freed(api: Api, name: str) -> Mapping[str, Decimal]:
+    """Return what the pods of a deployment count for."""
     query = {"labelSelector": f"{label(TAG_NAME)}={name}", "fieldSelector": NOT_ENDED}
-    for pod in api.items(api.path("/api/v1", "pods"), "looking for the deployment's pods", query=query):
-        yield pod.part("spec")
+    path, doing = api.path("/api/v1", "pods"), "looking for the deployment's pods"
+    pods = api.each(path, doing, lambda pod: tuple(_of_pod(pod.part("spec"))), query=query)
+    return _sum(needed for pod in pods for needed in pod)
 
 
 def _plain(number: Decimal) -> str:

@@ -20,6 +20,7 @@ ENFORCER: Final = "serviceaccount"
 HPA: Final = "horizontalpodautoscaler"
 SCALED_OBJECT: Final = "scaledobject"
 INGRESS: Final = "ingress"
+HTTP_ROUTE: Final = "httproute"
 # By the paths of the API, in order of creation: limits are enforced from before the Deployment exists until it is gone.
 PATHS: Final = {
     ENFORCER: ("/api/v1", "serviceaccounts"),
@@ -27,6 +28,7 @@ PATHS: Final = {
     SERVICE: ("/api/v1", "services"),
     BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
     INGRESS: ("/apis/networking.k8s.io/v1", "ingresses"),
+    HTTP_ROUTE: ("/apis/gateway.networking.k8s.io/v1", "httproutes"),
     HPA: ("/apis/autoscaling/v2", "horizontalpodautoscalers"),
     SCALED_OBJECT: ("/apis/keda.sh/v1alpha1", "scaledobjects"),
 }
@@ -35,8 +37,10 @@ KINDS: Final = tuple(PATHS)
 REPLICAS: Final = "replicas"
 START: Final = "start"
 AUTOSCALERS: Final = (HPA, SCALED_OBJECT)
-# These belong to the Service: the cluster deletes them with it.
-OWNED_KINDS: Final = (INGRESS, *AUTOSCALERS)
+# Lead callers outside the cluster to the Service.
+EXPOSING: Final = (INGRESS, HTTP_ROUTE)
+# These belong to the Service or the Deployment: the cluster deletes them with it.
+OWNED_KINDS: Final = (*EXPOSING, *AUTOSCALERS)
 OWN_KINDS: Final = tuple(kind for kind in KINDS if kind not in OWNED_KINDS)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.launch import KubernetesLaunch
     from tgi_deploy.targets.kubernetes.nodes import Node
+    from tgi_deploy.targets.kubernetes.placement import Room
     from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.protocol import (
         AccountRequest,
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
         TargetContext,
     )
     from tgi_deploy.values.base import Value
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, Revision
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
-    from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.request import Replicas
     from tgi_deploy.values.resource import AutoscalerState, ChangeSet
     from tgi_deploy.values.serving import TunnelEnd
@@ -114,11 +114,29 @@ class KubernetesTarget:
         machine = deployment.machine
         return self.cloud(machine.place).replicas(machine.attributes["id"]) if machine else 0
 
-    def _room(self, place: str, plan: PlanDocument) -> int:
-        """Return how many more replicas of a plan the nodes have room for, next to everything that runs."""
-        from tgi_deploy.targets.kubernetes.nodes import room  # noqa: PLC0415 -- startup time
+    def _room(self, deployment: Deployment, revision: Revision, replicas: int) -> Room:
+        """Return the room for so many more replicas of a revision, beside everything that runs."""
+        return self._room_on(self._nodes_now(deployment.region), deployment, revision, replicas)
 
-        return room(self._nodes_now(place), plan.chosen.accelerator, plan.chosen.num_shard)
+    def _room_on(self, nodes: Sequence[Node], deployment: Deployment, revision: Revision, replicas: int) -> Room:
+        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.kubernetes.placement import Placement, used_selectors  # noqa: PLC0415
+
+        place, cards, plan = deployment.region, Cards.packaged(), revision.plan
+        if plan is None:
+            raise ValueError("the record has no plan")
+        catalog, asked = self.catalog(), plan.requirements
+        placement = Placement(
+            nodes=nodes,
+            growth=lambda: self._growth(place, catalog),
+            used=used_selectors(self.cloud(place).api, deployment.name, cards),
+            types=catalog.instance_types(),
+            cards=cards,
+        )
+        card, gpus = plan.chosen.accelerator, plan.chosen.num_shard
+        most, budget = asked.replicas.most or 0, asked.budget_usd_per_hour
+        selector = placement.selector(revision.number, card, gpus, replicas=replicas, most=most, budget=budget)
+        return placement.room(selector, card, gpus)
 
     def follow(self, deployment: Deployment, replicas: Replicas, options: KubernetesOptions) -> ChangeSet:
         from tgi_deploy.targets.kubernetes.autoscalers import steps  # noqa: PLC0415 -- planning loads nothing that acts
@@ -136,18 +154,21 @@ class KubernetesTarget:
         return autoscaler_state(self.cloud(machine.place).api, machine.attributes["id"])
 
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
-        from tgi_deploy.targets.kubernetes.nodes import short_of_gpus  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.kubernetes.placement import added_usd_per_hour  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.kubernetes.quotas import short_of_quota  # noqa: PLC0415
 
         machine, plan = deployment.machine, deployment.plan
-        found = self.cloud(machine.place).workload(machine.attributes["id"]) if machine else None
+        found = self.cloud(machine.place).live(machine.attributes["id"]) if machine else None
         if machine is None or plan is None or found is None:
             return error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
-        nodes = self._nodes_now(machine.place)
-        pod = found[0].part("spec").part("template").part("spec")
-        quotas = short_of_quota(self.cloud(machine.place).api, pod, more)
-        found_short = (short_of_gpus(nodes, plan.chosen.accelerator, plan.chosen.num_shard, more), *quotas)
-        return next((item for item in found_short if item is not None and item.severity == "error"), None)
+        nodes, budget = self._nodes_now(machine.place), plan.requirements.budget_usd_per_hour
+        names = {pod.node for pod in found[1] if pod.counts}
+        billed = max(plan.cost.usd_per_hour, added_usd_per_hour(nodes, names, self.catalog()))
+        room = self._room_on(nodes, deployment, deployment.current, more)
+        rooms = tuple(room.findings(more, budget=budget, billed=billed))
+        quotas = short_of_quota(self.cloud(machine.place).api, found[0].pod_needs, more)
+        errors = [item for item in (*rooms, *quotas) if item.severity == "error"]
+        return next(iter((*errors, *rooms)), None)
 
     def rejection(self, plan: Plan) -> InputError | None:
         if plan.chosen.offer.market == "owned":
@@ -201,9 +222,7 @@ class KubernetesTarget:
         place = deployment.region
         if not Place.of(place).context:
             return None
-        return ServiceFront(
-            api=self.cloud(place).api, room=lambda wanted: self._room(place, wanted), running=self.running
-        )
+        return ServiceFront(api=self.cloud(place).api, room=self._room, running=self.running)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:  # noqa: ARG002 -- it has no template
         from tgi_deploy.targets.kubernetes.artifacts import render_artifact  # noqa: PLC0415 -- startup time

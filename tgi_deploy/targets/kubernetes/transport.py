@@ -45,16 +45,16 @@ _EARLY: Final = timedelta(minutes=1)
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """Return a body as JSON that is YAML, too, as which the API server reads what is applied.
+    """Return a body as JSON that is also valid YAML, which is how the API server parses an applied body.
 
-    There, an escaped pair of surrogates is not a character.
+    In YAML, an escaped surrogate pair is not a character.
     """
     text = json.dumps(body).replace("\x7f", "\\u007f")
     return _ESCAPED.sub(lambda found: _character(found[1]) if found[1] else found[0], text).encode()
 
 
 def _character(pair: str) -> str:
-    """Return the character of an escaped pair of surrogates, which a backslash separates."""
+    """Return the character of two escaped surrogates, which a backslash separates."""
     high, low = (int(half[1:], 16) for half in pair.split("\\"))
     return chr(0x10000 + ((high - 0xD800) << 10) + low - 0xDC00)
 
@@ -78,7 +78,7 @@ class _Credentials:
 
 
 class Transport:
-    """Sends requests to one cluster; safe in several threads."""
+    """Sends requests to one cluster; thread-safe."""
 
     def __init__(self, cluster: Cluster, environ: Mapping[str, str]) -> None:
         self._cluster = cluster
@@ -139,7 +139,7 @@ class Transport:
 
     @property
     def server_name(self) -> str:
-        """The name in the server's certificate; empty for that in its URL."""
+        """The host name that the server's certificate must have; empty for the one in its URL."""
         return self._cluster.server_name
 
     @cached_property
@@ -173,7 +173,7 @@ class Transport:
 
 
 def _load(context: ssl.SSLContext, certificate: str, key: Secret) -> None:
-    """Load a client's certificate and key, which Python reads only from files: of this user's alone, and removed."""
+    """Load a client certificate and key. Python reads them only from files, so write private ones and remove them."""
     descriptor, name = tempfile.mkstemp(prefix="tgi-deploy-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

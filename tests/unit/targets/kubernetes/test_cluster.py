@@ -15,8 +15,9 @@ from tgi_deploy.reconcile.errors import LostReplyError, ThrottledError
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
-from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, room, supplied
+from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied
 from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.placement import Placement
 from tgi_deploy.targets.kubernetes.pools import Growth
 from tgi_deploy.targets.kubernetes.transport import Answer, encoded
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC
@@ -287,7 +288,8 @@ def test_scaling_changes_the_number_alone_and_nothing_if_it_is_the_same():
 def test_a_replica_has_room_only_on_one_node(gpus: int, replicas: int):
     nodes = [node("a", gpus=4), node("b", gpus=4, requested=1), node("c", gpus=8, unschedulable=True)]
     found = read_nodes(api(FakeCluster(nodes=nodes)), Cards.packaged(), open_catalog(), ours=is_any_deployment)
-    assert room(found, "L40S", gpus) == replicas
+    cluster = Placement(nodes=found, growth=Growth, used={}, types={}, cards=Cards.packaged())
+    assert cluster.room(Cards.packaged().selector("L40S"), "L40S", gpus).there == replicas
 
 
 def test_an_end_by_the_oom_killer_is_named_while_the_container_waits_to_start_again():

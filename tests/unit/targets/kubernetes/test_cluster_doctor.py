@@ -205,3 +205,19 @@ def test_it_names_the_ingress_class_that_a_host_would_have(default: str, words: 
     note = {"ingressclass.kubernetes.io/is-default-class": default}
     there = {"metadata": {"name": "nginx", "annotations": note}, "spec": {"controller": "k8s.io/ingress-nginx"}}
     assert words in findings(cluster(objects={("ingressclasses", "nginx"): there}))["cluster_ingress"][1]
+
+
+@pytest.mark.parametrize(
+    ("reach", "words"), [("All", "--gateway infra/web/https (*.example.com)"), ("Same", "take no HTTP routes")]
+)
+def test_it_names_the_listeners_of_gateways_that_a_host_could_use(reach: str, words: str):
+    allowed = {"namespaces": {"from": reach}}
+    listener = {
+        "name": "https",
+        "protocol": "HTTPS",
+        "port": 443,
+        "hostname": "*.example.com",
+        "allowedRoutes": allowed,
+    }
+    there = {"metadata": {"name": "web", "namespace": "infra"}, "spec": {"listeners": [listener]}}
+    assert words in findings(cluster(objects={("gateways", "web"): there}))["cluster_gateways"][1]

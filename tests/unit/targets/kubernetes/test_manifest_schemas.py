@@ -28,6 +28,23 @@ def validator(version: str, kind: str) -> Any:
     return jsonschema.Draft4Validator({"$ref": f"#/definitions/{name}", "definitions": document["definitions"]})
 
 
+@cache
+def definition(name: str) -> Any:
+    """Return the validator of a custom resource, which accepts no unknown member."""
+    text = (CASES / "kubernetes_schemas" / f"{name}.yaml").read_text(encoding="utf-8")
+    (version,) = yaml.safe_load(text)["spec"]["versions"]
+    return jsonschema.Draft4Validator(strict(version["schema"]["openAPIV3Schema"]))
+
+
+def strict(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if isinstance(schema.get("properties"), dict) else {}
+    named = {name: strict(item) for name, item in schema.items() if name != "properties"}
+    members = {name: strict(item) for name, item in schema.get("properties", {}).items()}
+    return {**named, **({"properties": members} if members else {}), **closed}
+
+
 def problems(document: dict[str, Any]) -> list[str]:
     found = (error for version in VERSIONS for error in validator(version, document["kind"]).iter_errors(document))
     return [f"{error.json_path}: {error.message}" for error in found]
@@ -54,6 +71,17 @@ def test_a_range_a_host_and_limits_fit_and_leave_the_number_to_the_autoscaler():
     assert {item["metadata"]["namespace"] for item in found} == {"team-a"}
     notes = kinds["Deployment"]["metadata"]["annotations"]
     assert (notes["tgi-deploy/ttl-s"], notes["tgi-deploy/idle-s"]) == ("3600", "600")
+
+
+def test_a_route_fits_the_definition_of_the_gateway_api():
+    own = KubernetesOptions(host="llm.example.com", gateway="infra/web/https", api_key_secret="key")
+    found = documents(written("kubernetes", plans.deployable(options=own)).text)
+    (route,) = (item for item in found if item["kind"] == "HTTPRoute")
+    check = definition("gateway.networking.k8s.io_httproutes")
+    del route["metadata"]  # its schema is the API server's own
+    assert [error.message for error in check.iter_errors(route)] == []
+    route["spec"]["parentRefs"][0]["listener"] = "https"
+    assert len(list(check.iter_errors(route))) == 1
 
 
 @pytest.mark.parametrize("place", ["spec", "spec.template.spec", "spec.template.spec.containers.0.resources"])

@@ -15,6 +15,7 @@ from fakes.computer import FakeComputer, request
 from fakes.kubernetes_api import FakeCluster, failure, node
 
 from tgi_deploy.errors import DeployError, InputError, Problem, error
+from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.deploying.up import UpOutcome, up
 from tgi_deploy.operations.launching.target_options import supplied
 from tgi_deploy.operations.planning.locked import locked_request
@@ -30,7 +31,9 @@ from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.pools import growth
 from tgi_deploy.targets.kubernetes.target import KubernetesTarget
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoPlanError, Plan
+from tgi_deploy.values.request import Replicas
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
@@ -43,6 +46,13 @@ NO_OPTIONS = KubernetesOptions()
 FORBIDDEN = {"GET nodepools": failure(403, "nodepools.karpenter.sh is forbidden")}
 TYPE = "node.kubernetes.io/instance-type"
 IN_VIRGINIA = {"topology.kubernetes.io/region": "us-east-1"}
+VERSION = "custom.metrics.k8s.io/v1beta2"
+METRICS = {
+    "/apis/custom.metrics.k8s.io": {"preferredVersion": {"groupVersion": VERSION}},
+    f"/apis/{VERSION}": {
+        "resources": [{"name": f"pods/{name}"} for name in ("tgi_queue_size", "tgi_batch_current_size")]
+    },
+}
 L40S = [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}]
 
 
@@ -82,8 +92,12 @@ def cluster(*pools: dict[str, Any], nodes: tuple[dict[str, Any], ...] = (), **la
     return FakeCluster(nodes=[*nodes, cpu_node(**(labels or IN_VIRGINIA))], objects=there)
 
 
+def api_of(server: FakeCluster) -> Api:
+    return Api(place=Place.of(PLACE), sender=server)
+
+
 def target_of(server: FakeCluster) -> KubernetesTarget:
-    api = Api(place=Place.of(PLACE), sender=server)
+    api = api_of(server)
     return KubernetesTarget(
         chosen=lambda _options: PLACE,
         cloud=lambda _place: KubernetesCloud(api=api),
@@ -220,16 +234,35 @@ class Commands:
         return proposal.findings
 
     def _up(self, made: Plan, found: Supplied, **changes: Any) -> UpOutcome:
+        values = {"target": "kubernetes", "options": NO_OPTIONS, "supplied": found, "wait": False}
+        return up(self._context(), request(made, **{**values, **changes}))
+
+    def _context(self) -> Any:
         target = target_of(self.server)
-        context = self.around.context(cloud=target.cloud, targets=(target,), regions=(PLACE,), loopback=False)
-        values = {"target": "kubernetes", "options": target.options(), "supplied": found, "wait": False}
-        return up(context, request(made, **{**values, **changes}))
+        return self.around.context(cloud=target.cloud, targets=(target,), regions=(PLACE,), loopback=False)
+
+    def scale(self, least: int, most: int | None = None) -> list[str]:
+        """Return the warnings."""
+        before = len(self.around.recorder.lines)
+        scale(self._context(), "demo", Replicas(least=least, most=most or least), wait=False)
+        return self.around.recorder.lines[before:]
 
     @property
     def selector(self) -> dict[str, str]:
-        found = self.server.objects["deployments", "tgi-deploy-demo"]
-        selector: dict[str, str] = found["spec"]["template"]["spec"]["nodeSelector"]
+        selector: dict[str, str] = self._pod["nodeSelector"]
         return selector
+
+    @property
+    def terms(self) -> list[tuple[str, list[str]]]:
+        """Return the labels by which the pods ask for nodes, of which one suffices."""
+        required = self._pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        named = [item for term in required["nodeSelectorTerms"] for item in term["matchExpressions"]]
+        return [(item["key"], item["values"]) for item in named]
+
+    @property
+    def _pod(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.server.objects["deployments", "tgi-deploy-demo"]["spec"]["template"]["spec"]
+        return found
 
 
 def test_the_pods_ask_for_the_type_that_the_pool_adds_and_the_same_up_keeps_it(tmp_path: Path):
@@ -266,13 +299,8 @@ def test_a_node_that_filled_up_after_planning_is_replaced_within_the_budget(tmp_
 
 @pytest.mark.parametrize(("budget", "code"), [("3", "over_budget"), ("4", "new_node")])
 def test_the_largest_number_of_a_range_has_to_fit_the_budget(tmp_path: Path, budget: str, code: str):
-    metrics = [{"name": f"pods/{name}"} for name in ("tgi_queue_size", "tgi_batch_current_size")]
-    version = "custom.metrics.k8s.io/v1beta2"
     server = cluster(pool(requirements=L40S))
-    server.groups = {
-        "/apis/custom.metrics.k8s.io": {"preferredVersion": {"groupVersion": version}},
-        f"/apis/{version}": {"resources": metrics},
-    }
+    server.groups = METRICS
     commands = Commands(tmp_path / "state", server, budget=budget, replicas="1..2")
     codes = [item.code for item in commands.findings(commands.planned())]
     assert (code in codes, "no_free_gpus" in codes) == (True, False)
@@ -284,3 +312,112 @@ def test_hardware_by_name_has_no_price_until_the_preflight_names_the_new_node(tm
     assert made[0].chosen.offer.usd_per_hour is None
     (found,) = commands.findings(made)
     assert (found.code, found.data["instance_type"]) == ("new_node", "g6e.xlarge")
+
+
+def test_pods_accept_a_node_that_is_there_and_one_that_is_added(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S), nodes=(node("there"),)))
+    (found,) = [item for item in commands.findings(commands.planned()) if item.code == "new_node"]
+    assert found.message.startswith("for pods that lose their node, up to a new node by the NodePool gpu: g6e.xlarge")
+    commands.up()
+    assert commands.terms == [("nvidia.com/gpu.product", ["NVIDIA-L40S"]), (TYPE, ["g6e.xlarge"])]
+    commands.server.objects["deployments", "tgi-deploy-demo"]["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
+    assert not commands.up().changed
+
+
+def test_pods_never_ask_for_a_node_above_the_budget(tmp_path: Path):
+    server = cluster(pool(requirements=L40S), nodes=(node("there"),))
+    commands = Commands(tmp_path / "state", server, budget="1.5")
+    assert "new_node" not in {item.code for item in commands.findings(commands.planned())}
+    commands.up()
+    assert commands.selector == {"nvidia.com/gpu.product": "NVIDIA-L40S"}
+
+
+def test_scale_counts_the_nodes_that_a_pool_may_add_and_names_their_price(tmp_path: Path):
+    server = cluster(pool(requirements=L40S, limits={"nvidia.com/gpu": "3"}), nodes=(node("a"), node("b")))
+    commands = Commands(tmp_path / "state", server)
+    commands.up()
+    (found,) = [line for line in commands.scale(4) if line.startswith("new_node")]
+    assert found.startswith("new_node 2 new nodes by the NodePool gpu: g6e.xlarge, $1.861/h each on demand")
+    assert found.endswith("nodes that are there have room for 1 of 3")
+    assert server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] == 4
+
+
+@pytest.mark.parametrize(("options", "number", "code"), [({"budget": "3"}, 4, "over_budget"), ({}, 6, "no_free_gpus")])
+def test_scale_changes_nothing_beyond_the_budget_or_the_limits_of_the_pool(
+    tmp_path: Path, options: dict[str, str], number: int, code: str
+):
+    server = cluster(pool(requirements=L40S, limits={"nvidia.com/gpu": "3"}), nodes=(node("a"), node("b")))
+    commands = Commands(tmp_path / "state", server, **options)
+    commands.up()
+    with pytest.raises(DeployError) as caught:
+        commands.scale(number)
+    assert caught.value.code == code
+    assert server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] == 1
+
+
+def test_scale_adds_the_price_of_new_nodes_to_that_of_those_it_has(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S)), budget="3")
+    commands.up()
+    commands.server.nodes.append(node("added", requested=1, labels={TYPE: "g6e.xlarge", **IN_VIRGINIA}))
+    with pytest.raises(DeployError, match=r"\$3.722/h in all") as caught:
+        commands.scale(2)
+    assert caught.value.code == "over_budget"
+
+
+def test_scale_counts_the_nodes_that_were_added_for_a_plan_without_a_price(tmp_path: Path):
+    server = cluster(pool(requirements=L40S), nodes=(node("there"),))
+    commands = Commands(tmp_path / "state", server, budget="4")
+    commands.up()
+    commands.scale(3)
+    labels = {TYPE: "g6e.xlarge", "karpenter.sh/nodepool": "gpu", "karpenter.sh/capacity-type": "on-demand"}
+    for number, pod in enumerate(sorted(name for kind, name in server.objects if kind == "pods")[1:]):
+        server.nodes.append(node(f"added-{number}", requested=1, labels={**labels, **IN_VIRGINIA}))
+        server.objects["pods", pod]["spec"] |= {"nodeName": f"added-{number}"}
+    server.nodes[0]["requested"] = 1
+    with pytest.raises(DeployError, match=r"\$5.583/h in all"):
+        commands.scale(4)
+
+
+def test_pods_that_ask_for_a_label_only_are_not_scaled_to_nodes_that_lack_it(tmp_path: Path):
+    server = cluster(nodes=(node("there"),))
+    commands = Commands(tmp_path / "state", server)
+    commands.up()
+    server.objects["nodepools", "gpu"] = pool(requirements=L40S)
+    with pytest.raises(DeployError) as caught:
+        commands.scale(2)
+    assert caught.value.code == "no_free_gpus"
+
+
+def test_a_range_names_the_nodes_that_are_there_and_those_that_may_be_added(tmp_path: Path):
+    server = cluster(pool(requirements=L40S, limits={"nvidia.com/gpu": "2"}), nodes=(node("there"),))
+    server.groups = METRICS
+    commands = Commands(tmp_path / "state", server, replicas="1..5")
+    found = {item.code: item.message for item in commands.findings(commands.planned())}
+    words = "the nodes have room for 1 of at most 5 replicas; Karpenter may launch nodes for 2 more"
+    assert found["no_room_to_grow"].startswith(words)
+    commands.up()
+    assert [line.split()[0] for line in commands.scale(1, 3) if line.startswith(("new_node", "no_room"))] == [
+        "new_node"
+    ]
+    assert [line.split()[0] for line in commands.scale(1, 9) if line.startswith(("new_node", "no_room"))] == [
+        "no_room_to_grow"
+    ]
+
+
+SPOT = [*L40S, {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
+
+
+def test_a_pool_that_rents_spot_only_has_the_spot_price_as_an_estimate():
+    result = planned(cluster(pool(requirements=SPOT)), budget="5")
+    chosen, (notice,) = result.data.plan.chosen, [item for item in result.warnings if item.code == "new_node"]
+    on_demand = planned(cluster(pool(requirements=L40S)), budget="5").data.plan.chosen
+    assert (chosen.estimated, on_demand.estimated) == (True, False)
+    assert chosen.usd_per_hour < on_demand.usd_per_hour
+    assert "as spot in us-east-1, the only way that the pool rents it" in notice.message
+    assert notice.hint.endswith("a spot node can be reclaimed at any time")
+
+
+def test_without_a_spot_price_the_on_demand_price_is_an_upper_bound():
+    offer = next(iter(growth(api_of(cluster(pool(requirements=SPOT))), Cards.packaged(), open_catalog()).every))
+    unknown = replaced(offer, usd_per_hour=Decimal("1.861"), spot_usd_per_hour=None)
+    assert "at most $1.861/h, the on-demand price in us-east-1, for a spot node" in unknown.notice().message

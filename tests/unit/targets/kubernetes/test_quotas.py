@@ -9,7 +9,7 @@ from fakes.kubernetes_api import FakeCluster, failure
 
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.quotas import short_of_quota
+from tgi_deploy.targets.kubernetes.quotas import needs, short_of_quota
 from tgi_deploy.targets.reply import Reply
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def quota(used: dict[str, str], hard: dict[str, str], **spec: Any) -> dict[tuple
 
 def found(cluster: FakeCluster, pods: int = 2, *, replaces: str = "demo") -> list[Problem]:
     api = Api(place=Place.of("kubernetes:team-a@dev"), sender=cluster)
-    return list(short_of_quota(api, Reply.of(SPEC), pods, replaces=replaces))
+    return list(short_of_quota(api, needs(Reply.of(SPEC)), pods, replaces=replaces))
 
 
 @pytest.mark.parametrize(

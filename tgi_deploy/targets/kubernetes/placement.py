@@ -1,0 +1,193 @@
+"""Where a deployment's pods can run: on nodes that are there, and on those that Karpenter adds for them.
+
+Karpenter adds a node for a pod only if it knows beforehand that the node will have the labels that the pod asks for. It
+knows the instance type, not the label of the card. Of several terms of a pod's affinity, it tries one after the other
+(`removeRequiredNodeAffinityTerm` in pkg/controllers/provisioning/scheduling/preferences.go of sigs.k8s.io/karpenter).
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import error
+from tgi_deploy.targets.kubernetes.manifests import REVISION, label
+from tgi_deploy.targets.kubernetes.nodes import FREE_A_GPU
+from tgi_deploy.targets.kubernetes.objects import selector_of
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, PATHS
+from tgi_deploy.text import plural, rate
+from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.resource import TAG_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.kubernetes.cards import Cards, NodeSelector
+    from tgi_deploy.targets.kubernetes.nodes import Node
+    from tgi_deploy.targets.kubernetes.pools import Growth
+    from tgi_deploy.targets.reply import Reply
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.supply import AddedMachine
+
+
+class Room(Frozen, frozen=True, kw_only=True):
+    """Room for replicas of `gpus` each: for `there` on existing nodes, and on new nodes of the type `new`.
+
+    `most_free`: the most GPUs of the card that a node has free.
+    """
+
+    card: str
+    gpus: int
+    there: int
+    most_free: int
+    new: AddedMachine | None
+
+    @property
+    def added(self) -> int:
+        """How many replicas new nodes have room for."""
+        return 0 if self.new is None else self.new.most * self._each
+
+    @property
+    def launched(self) -> str:
+        """The room on new nodes, to end a sentence about that on nodes that are there; empty if there is none."""
+        return f"; Karpenter may launch nodes for {self.added} more" if self.added else ""
+
+    def new_nodes(self, replicas: int) -> int:
+        """Return how many new nodes so many replicas need."""
+        return 0 if self.new is None else max(0, -(-(replicas - self.there) // self._each))
+
+    def findings(
+        self, replicas: int, *, most: int = 0, budget: Decimal | None, billed: Decimal | None = None
+    ) -> Iterator[Problem]:
+        """Yield why there is no room for so many replicas, or else what they cost if they need new nodes.
+
+        `most`: the largest number that a range allows; its new nodes, too, must fit the budget an hour, beside what is
+        `billed` an hour already.
+        """
+        nodes, new = self.new_nodes(replicas), self.new
+        if new is None:
+            if self.there < replicas:
+                yield self._shortage(replicas)
+        elif nodes > new.most:
+            yield error(
+                "no_free_gpus",
+                f"{plural(nodes, 'new node')} of {new.instance_type} needed: the limits of the NodePool {new.pool} "
+                f"leave room for {new.most}",
+                hint="raise the limits of the NodePool, or plan for fewer replicas",
+            )
+        elif problem := self._over_budget(new, max(nodes, min(self.new_nodes(most), new.most)), budget, billed):
+            yield problem
+        elif nodes:
+            there = f"; nodes that are there have room for {self.there} of {replicas}" if self.there else ""
+            notice = new.notice(nodes)
+            yield replaced(notice, message=notice.message + there)
+
+    def later(self, replicas: int) -> Iterator[Problem]:
+        """Yield what the pods of so many replicas may cost if they lose the nodes that they have."""
+        if self.new is not None:
+            nodes = min(-(-replicas // self._each), self.new.most)
+            notice = self.new.notice(nodes)
+            yield replaced(notice, message=f"for pods that lose their node, up to {notice.message}")
+
+    def _over_budget(
+        self, new: AddedMachine, nodes: int, budget: Decimal | None, billed: Decimal | None
+    ) -> Problem | None:
+        price = new.usd_per_hour * nodes + (billed or 0)
+        if budget is None or not nodes or price <= budget:
+            return None
+        return error(
+            "over_budget",
+            f"no node has room, and {plural(nodes, 'new node')} ({new.instance_type}, {rate(price)} in all) would "
+            f"exceed the budget of {rate(budget)}",
+            hint="raise --budget, or free a GPU: 'kubectl describe nodes' shows who requests what",
+        )
+
+    @property
+    def _each(self) -> int:
+        """How many replicas a new node has room for."""
+        return self.new.accelerator_count // self.gpus if self.new else 0
+
+    def _shortage(self, replicas: int) -> Problem:
+        several = f"{plural(replicas, 'replica')} of {self.gpus} x {self.card}: the cluster has room for {self.there}"
+        one = f"no node has {self.gpus} x {self.card} free; the most is {self.most_free}"
+        return error("no_free_gpus", several if self.there else one, FREE_A_GPU)
+
+
+class Placement(Frozen, frozen=True, kw_only=True):
+    """What a cluster has for one deployment: its nodes, what its pools may add, and how pods select nodes already.
+
+    `used` are the selectors of the deployment's revisions, by number. `types` are the instance types of the catalog.
+    """
+
+    nodes: Sequence[Node]
+    growth: Callable[[], Growth]
+    used: Mapping[int, NodeSelector]
+    types: Mapping[str, InstanceType]
+    cards: Cards
+
+    def room(self, selector: NodeSelector, card: str, gpus: int) -> Room:
+        """Return the room for pods that select nodes of a card so."""
+        fits = (node for node in self.nodes if node.accelerator == card and selector.accepts(node.instance_type))
+        free = [node.free for node in fits]
+        added = self.growth().added(card, gpus) if selector.types else ()
+        new = (item for item in added if item.instance_type in selector.types)
+        there = sum(number // gpus for number in free)
+        return Room(card=card, gpus=gpus, there=there, most_free=max(free, default=0), new=next(new, None))
+
+    def selector(
+        self, revision: int, card: str, gpus: int, *, replicas: int, most: int, budget: Decimal | None
+    ) -> NodeSelector:
+        """Return how a revision's pods select nodes: by a label of those with the card, or by a type that is added.
+
+        A Deployment keeps its selector, and so do later revisions one with an instance type that has the card, also
+        once its pool is at the limit because of their own nodes. Raises InputError `accelerator_not_in_cluster`.
+        """
+        if revision in self.used:
+            return self.used[revision]
+        kept = (item for item in self.used.values() if any(self._has(kind, card, gpus) for kind in item.types))
+        known = (node.selector for node in self.nodes if node.accelerator == card and node.selector is not None)
+        if (found := next(kept, None)) is not None:
+            return found
+        by_label, new = next(known, None), next(iter(self.growth().added(card, gpus)), None)
+        if new is None:
+            return by_label or self.cards.selector(card)
+        if by_label is None or new.instance_type in by_label.types:
+            return self.cards.by_type(new.instance_type)
+        # Pods that lose their nodes have Karpenter add one: even if there is room now, that must fit the budget.
+        price = new.usd_per_hour * -(-max(replicas, most) // (new.accelerator_count // gpus))
+        enough = self.room(by_label, card, gpus).there >= replicas
+        if enough and budget is not None and price > budget:
+            return by_label
+        return replaced(by_label, added=new.instance_type)
+
+    def _has(self, kind: str, card: str, gpus: int) -> bool:
+        """Return whether an instance type has so many GPUs of a card."""
+        known = self.types.get(kind)
+        return known is not None and known.accelerator.name == card and known.accelerator_count >= gpus
+
+
+def added_usd_per_hour(nodes: Sequence[Node], names: Container[str], catalog: Catalog) -> Decimal:
+    """Return what those of the named nodes cost that Karpenter has added; one without a known price costs nothing."""
+    found = Decimal(0)
+    for node in nodes:
+        if node.name in names and node.market and node.region in catalog.regions():
+            offers = catalog.offers((node.region,), ("spot" if node.market == "spot" else "on-demand",))
+            prices = (item.usd_per_hour for item in offers if item.instance_type.name == node.instance_type)
+            found += next(prices, None) or 0
+    return found
+
+
+def used_selectors(api: Api, name: str, cards: Cards) -> dict[int, NodeSelector]:
+    """Return how the pods of a deployment's revisions select nodes, by the revision's number."""
+    path = api.path(*PATHS[DEPLOYMENT])
+    query = {"labelSelector": f"{label(TAG_NAME)}={name}"}
+    found = api.each(path, "looking for the deployment's revisions", lambda item: _selected(item, cards), query=query)
+    return {number: selector for number, selector in found if selector is not None}
+
+
+def _selected(item: Reply, cards: Cards) -> tuple[int, NodeSelector | None]:
+    number = selector_of(item).get(REVISION, "1")
+    return int(number), cards.of_pod(item.part("spec").part("template").part("spec"))
