@@ -153,7 +153,8 @@ class AddedMachine(Value, frozen=True, kw_only=True):
             less = "" if spot is None else f", or {rate(spot, estimated=True)} as spot, which the pool may choose"
             return f"{price}{each} on demand in {self.region} ({date}){less}"
         if spot is None:
-            return f"at most {rate(self.usd_per_hour)}{each}, the on-demand price in {self.region} ({date}), for a spot node"
+            most = f"at most {rate(self.usd_per_hour)}{each}"
+            return f"{most}, the on-demand price in {self.region} ({date}), for a spot node"
         return f"{price}{each} as spot in {self.region} ({date}), the only market of the pool"
 
 

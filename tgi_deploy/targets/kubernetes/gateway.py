@@ -73,7 +73,7 @@ def listeners(api: Api, path: str) -> tuple[Listener, ...] | None:
 
 
 def all_listeners(api: Api) -> tuple[Listener, ...]:
-    """Return the listeners for HTTP of all Gateways. Raises ResourceNotFoundError in a cluster without the Gateway API."""
+    """Return the HTTP listeners of all Gateways. Raises ResourceNotFoundError in a cluster without the Gateway API."""
     path = api.path(GATEWAY_API, "gateways", everywhere=True)
     return tuple(item for found in api.each(path, "looking for Gateways", _listeners) for item in found)
 

@@ -75,7 +75,7 @@ def test_a_range_a_host_and_limits_fit_and_leave_the_number_to_the_autoscaler():
 
 def test_a_route_fits_the_definition_of_the_gateway_api():
     own = KubernetesOptions(host="llm.example.com", gateway="infra/web/https", api_key_secret="key")
-    found = documents(written("kubernetes", plans.deployable(options=own)).text)
+    found = documents(render_artifact("kubernetes", plans.deployable(options=own)).text)
     (route,) = (item for item in found if item["kind"] == "HTTPRoute")
     check = definition("gateway.networking.k8s.io_httproutes")
     del route["metadata"]  # its schema is the API server's own

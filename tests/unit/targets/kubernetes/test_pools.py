@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
 from decimal import Decimal
@@ -413,11 +414,12 @@ def test_a_pool_that_rents_spot_only_has_the_spot_price_as_an_estimate():
     on_demand = planned(cluster(pool(requirements=L40S)), budget="5").data.plan.chosen
     assert (chosen.estimated, on_demand.estimated) == (True, False)
     assert chosen.usd_per_hour < on_demand.usd_per_hour
-    assert "as spot in us-east-1, the only way that the pool rents it" in notice.message
+    assert re.search(r"as spot in us-east-1 \(estimated [\d-]{10}\), the only market of the pool", notice.message)
     assert notice.hint.endswith("a spot node can be reclaimed at any time")
 
 
 def test_without_a_spot_price_the_on_demand_price_is_an_upper_bound():
     offer = next(iter(growth(api_of(cluster(pool(requirements=SPOT))), Cards.packaged(), open_catalog()).every))
     unknown = replaced(offer, usd_per_hour=Decimal("1.861"), spot_usd_per_hour=None)
-    assert "at most $1.861/h, the on-demand price in us-east-1, for a spot node" in unknown.notice().message
+    price = f"at most $1.861/h, the on-demand price in us-east-1 (estimated {offer.price_date}), for a spot node"
+    assert price in unknown.notice().message
