@@ -32,9 +32,13 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--processes", type=int, default=1, help="how many at once (default: 1)")
     parser.add_argument("--twin", action="store_true", help="compare with brute force over the whole catalog instead")
+    parser.add_argument(
+        "--service", default="", help="with --twin: plan for the machines of a service, such as sagemaker"
+    )
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.requests)
-    tried, counts = regret if options.twin else broken, Counter[str]()
+    tried = partial(regret, service=options.service) if options.twin else broken
+    counts = Counter[str]()
     with ProcessPoolExecutor(options.processes) as pool:
         for seed, found in zip(seeds, pool.map(partial(_found, tried), seeds, chunksize=8), strict=True):
             counts.update({law for law, _ in found})
