@@ -553,7 +553,7 @@ class Invoking(Protocol):
     def invoke(self, address: Address, body: bytes, *, streamed: bool) -> Invocation:
         """Pass a request on. Raises NotHealthyError `engine_unreachable`, DeployError."""
 
-    def invocation_lines(self, address: Address, body: Mapping[str, Any]) -> tuple[str, str]:
+    def invocation_lines(self, address: Address, body: Mapping[str, Any], *, streamed: bool) -> tuple[str, str]:
         """Return the shell's line and Python's that do so by hand."""
 
 

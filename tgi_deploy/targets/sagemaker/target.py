@@ -186,10 +186,10 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
 
         return invoke(self.cloud_of(address.invoked).api, _endpoint_in(address), body, streamed=streamed)
 
-    def invocation_lines(self, address: Address, body: Mapping[str, Any]) -> tuple[str, str]:
+    def invocation_lines(self, address: Address, body: Mapping[str, Any], *, streamed: bool) -> tuple[str, str]:
         from tgi_deploy.targets.sagemaker.invoking import invocation_lines  # noqa: PLC0415 -- few commands print them
 
-        return invocation_lines(region_of(address.invoked), _endpoint_in(address), body)
+        return invocation_lines(region_of(address.invoked), _endpoint_in(address), body, streamed=streamed)
 
     def cloud(self, place: str) -> Cloud:
         return self.cloud_of(place)
