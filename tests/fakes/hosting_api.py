@@ -54,6 +54,7 @@ class FakeHosting:
     lost: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    activities: list[dict[str, Any]] = field(default_factory=list)
     looks: int = 1
     full: frozenset[str] = frozenset()
     after_call: Any = None
@@ -262,6 +263,26 @@ class FakeHosting:
     def _deregister_scalable_target(self, ResourceId: str, **_rest: Any) -> None:
         if self.scaled.pop(ResourceId, None) is None:
             raise refusal("ObjectNotFoundException", "no scalable target")
+
+    def _describe_scaling_activities(self, ResourceId: str, **_rest: Any) -> dict[str, Any]:
+        return {"ScalingActivities": self.activities} if ResourceId in self.scaled else {"ScalingActivities": []}
+
+    # CloudWatch
+
+    def _put_metric_alarm(self, AlarmName: str, **rest: Any) -> None:
+        self.alarms.setdefault(AlarmName, rest)
+
+    def _describe_alarms(self, AlarmNamePrefix: str = "", AlarmNames: Any = None, **_rest: Any) -> dict[str, Any]:
+        named = [name for name in self.alarms if name.startswith(AlarmNamePrefix) and name in (AlarmNames or [name])]
+        return {
+            "MetricAlarms": [
+                {"AlarmName": name, "AlarmArn": ARN.format("cloudwatch", f"alarm:{name}")} for name in named
+            ]
+        }
+
+    def _delete_alarms(self, AlarmNames: list[str]) -> None:
+        for name in AlarmNames:
+            self.alarms.pop(name, None)
 
     # IAM and STS
 

@@ -211,12 +211,16 @@ class ReplicaState(Value, frozen=True, kw_only=True):
 
 
 class AutoscalerState(Value, frozen=True, kw_only=True):
-    """What changes the number of replicas by itself, and its bounds. `problem`: why it does not work, or empty."""
+    """What changes the number of replicas by itself, and its bounds.
+
+    `problem`: why it does not work, or empty. `latest`: its last change, in the cloud's words, or empty.
+    """
 
     id: str
     least: int
     most: int
     problem: str = ""
+    latest: str = ""
 
 
 class MachineState(Value, frozen=True, kw_only=True):

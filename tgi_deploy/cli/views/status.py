@@ -75,6 +75,8 @@ def _autoscaler_lines(status: Status) -> Iterator[str]:
         yield f"  scaling   {found.least} to {found.most} replicas, with the load, by {found.id}"
         if found.problem:
             yield f"            it does not work: {printable(found.problem)}"
+        if found.latest:
+            yield wrapped(f"last: {printable(found.latest)}", first=" " * 12, rest=" " * 12)
 
 
 def _cost_words(status: Status) -> str:

@@ -133,13 +133,17 @@ class Deployment:
 
 @dataclass(eq=False, slots=True)
 class Endpoint:
-    """`shown` is moto's endpoint, which answers the describing calls; `desired` the number of instances by variant."""
+    """`shown` is moto's endpoint, which answers the describing calls; `desired` the number of instances by variant.
+
+    `scaled` are the activities of Application Auto Scaling.
+    """
 
     shown: Any
     around: Surroundings
     variants: tuple[Variant, ...]
     nodes: list[Node] = field(default_factory=list)
     desired: dict[str, int] = field(default_factory=dict)
+    scaled: list[dict[str, Any]] = field(default_factory=list)
     deleted: bool = False
     _steps: Steps | None = None
 
