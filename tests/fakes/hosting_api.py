@@ -1,6 +1,6 @@
 # ruff: noqa: N803 -- the names of the API's parameters
 """SageMaker in memory, with what an endpoint needs beside it (IAM, EventBridge Scheduler, Application Auto Scaling,
-CloudWatch Logs), at the seam where the adapter calls boto3. Every call passes `enter` and `leave`, where a test can
+CloudWatch), at the seam where the adapter calls boto3. Every call passes `enter` and `leave`, where a test can
 count it, kill the caller, or make it fail. Calls of other services are denied.
 """
 
@@ -46,6 +46,7 @@ class FakeHosting:
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     endpoints: dict[str, dict[str, Any]] = field(default_factory=dict)
     scaled: dict[str, dict[str, Any]] = field(default_factory=dict)
+    alarms: dict[str, dict[str, Any]] = field(default_factory=dict)
     roles: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     log: dict[str, list[str]] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class FakeHosting:
     @property
     def everything(self) -> dict[str, list[str]]:
         """Return the names of all that exists, by kind."""
-        kinds = ("models", "configs", "endpoints", "scaled", "roles", "groups")
+        kinds = ("models", "configs", "endpoints", "alarms", "scaled", "roles", "groups")
         return {kind: sorted(getattr(self, kind)) for kind in kinds if getattr(self, kind)}
 
     def client(self, _service: str, _region: str, *, creating: bool = False) -> Any:
@@ -344,6 +345,8 @@ class FakeHosting:
         return {"Name": Name, "Arn": f"arn:aws:scheduler:{Name}", "State": "ACTIVE", "CreationDate": MADE}
 
     def _list_tags_for_resource(self, **asked: Any) -> dict[str, Any]:
+        if asked.get("ResourceARN", "").startswith("arn:aws:cloudwatch:"):
+            return {"Tags": self.alarms[asked["ResourceARN"].rpartition(":")[2]]["Tags"]}
         if "ResourceARN" in asked:
             return {"Tags": self.scaled[asked["ResourceARN"].removeprefix("arn:aws:autoscaling:")]["Tags"]}
         return {"Tags": self.groups[asked["ResourceArn"].removeprefix("arn:aws:scheduler:")]["Tags"]}

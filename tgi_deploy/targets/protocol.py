@@ -121,7 +121,8 @@ class Attempt(Frozen, frozen=True, kw_only=True):
     """One candidate in one place, ready to launch.
 
     `pool` is its capacity pool, `zone` the zone within the place, `cidrs` the networks that may connect.
-    `ends` are its machine's limits; a lease starts when the machine is created.
+    `ends` are its machine's limits; a lease starts when the machine is created. `others` are what the cloud may rent
+    instead of the candidate, without asking.
     """
 
     candidate: Candidate
@@ -133,6 +134,7 @@ class Attempt(Frozen, frozen=True, kw_only=True):
     changes: ChangeSet
     artifacts: tuple[tuple[str, str], ...]
     ends: Ends = Ends()
+    others: tuple[Candidate, ...] = ()
 
 
 class Surroundings(Protocol):
@@ -317,15 +319,14 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     """A candidate with a deployment's name, limits and references to secrets.
 
     `hub_token_parameter`, `api_key_parameter` and `certificate_key_parameter` name SSM SecureStrings that the machine
-    reads at boot. `image_id` is
-    an AMI; without one, EC2 resolves the image at launch. `ready_deadline_s` is how long the engine may take to become
-    ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot, `idle_s` from the last request,
-    `lease_s` from the last renewal; the first to pass ends the machine. `log_filter` lets the machine judge a failed
-    start. `replicas` is the range in which the number may follow the load, `concurrency` the load of those that are
-    planned, `starts_s` how long one is expected to take to become ready. `options` are the target's own, None for its
-    defaults. `tls_image` is the proxy that answers over TLS before the engine; None: the engine answers by plain HTTP.
-    `certificate` is the user's own, in PEM with its chain; None: the machine makes one. `tunneled`: only programs of
-    the machine reach it.
+    reads at boot. `image_id` is an AMI; without one, EC2 resolves the image at launch. `ready_deadline_s` is how long
+    the engine may take to become ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot,
+    `idle_s` from the last request, `lease_s` from the last renewal; the first to pass ends the machine. `log_filter`
+    lets the machine judge a failed start. `replicas` is the range in which the number may follow the load,
+    `concurrency` the load of those that are planned, `starts_s` how long one is expected to take to become ready.
+    `options` are the target's own, None for its defaults. `tls_image` is the proxy that answers over TLS before the
+    engine; None: the engine answers by plain HTTP. `certificate` is the user's own, in PEM with its chain; None: the
+    machine makes one. `tunneled`: only programs of the machine reach it.
     """
 
     name: str

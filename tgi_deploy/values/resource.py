@@ -25,6 +25,8 @@ FOREIGN_RULES: Final = "foreign_rules"
 UNENFORCED: Final = "unenforced"
 # An attribute of resources reclaimed by the cloud: the cloud's term.
 RECLAIMED: Final = "reclaimed"
+# An attribute of a machine that is gone, except for its description, which costs nothing.
+DESCRIPTION_ONLY: Final = "description-only"
 # An attribute of a stopped machine that can be restarted with its disk.
 STARTABLE: Final = "startable"
 TAG_PREFIX: Final = "tgi-deploy:"

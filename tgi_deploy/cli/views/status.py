@@ -87,7 +87,8 @@ def _cost_words(status: Status) -> str:
     if status.missing:
         return f"nothing now: no machine runs{so_far}"
     price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
-    return "-" if price is None else f"{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
+    most = "at most " if status.recorded is not None and status.recorded.current.any_pool else ""
+    return "-" if price is None else f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:

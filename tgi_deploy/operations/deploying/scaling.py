@@ -7,13 +7,14 @@ are recorded before the call: the same command again finishes a killed one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.current_state import at_hand
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.planning.option_texts import replicas_of
-from tgi_deploy.operations.watching.ledger import RESIZED
+from tgi_deploy.operations.watching.ledger import PRICED, RESIZED
 from tgi_deploy.operations.watching.limits import LeaseKeeper
 from tgi_deploy.planner.time_to_ready import planned_again
 from tgi_deploy.reconcile.executor import event_data
@@ -22,6 +23,7 @@ from tgi_deploy.text import quoted
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.request import Replicas
+from tgi_deploy.values.resource import TAG_PRICE
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
@@ -29,20 +31,32 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.targets.protocol import LaunchRequest, TargetFacts
     from tgi_deploy.values.base import Value
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, Pool, ResourceRecord
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument, PlannedCost
     from tgi_deploy.values.supply import CostLine
 
 
+@runtime_checkable
+class Cutting(Protocol):
+    """A target whose cloud may cut off requests when a smaller number of replicas is asked for."""
+
+    def cut_off(self, deployment: Deployment) -> Problem | None:
+        """Return the warning about the requests that may be cut off; None if all have enough time."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaleOutcome:
-    """`before` is the number or range on record; `ready` is None if nothing was waited for."""
+    """`before` is the number or range on record; `ready` is None if nothing was waited for.
+
+    `remarks` are warnings that were reported before the change.
+    """
 
     deployment: Deployment
     before: Replicas
     replicas: Replicas
     ready: ReadyReport | None = None
+    remarks: tuple[Problem, ...] = ()
 
 
 def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True) -> ScaleOutcome:
@@ -74,17 +88,50 @@ def resized(
     target, machine, executor = _scaling(context, deployment), deployment.machine, context.executor()
     recorded, range_stays = bounds_of(deployment), context.target(deployment.target).facts.range_of_revision
     before = one(size_of(deployment)) if range_stays else recorded
-    _check_room(target, deployment, replicas.least)
+    remarks = _check_room(context, target, deployment, replicas.least)
     changes = target.follow(deployment, replicas, options)
     sized = _with_size(deployment, replicas, recorded if range_stays else replicas)
     deployment = executor.execute(executor.save(sized), changes)
     if machine is not None and not replicas.varies:
         context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": replicas.least})
     if machine is not None:
+        _tag_price(context, deployment, machine)
         data = event_data(machine, machine.attributes, deployment)
         executor.event(deployment, RESIZED, f"{before.words} replicas became {replicas.words}", data=data)
     ready = _all_ready(context, deployment) if wait else None
-    return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready)
+    if ready is not None:
+        deployment = in_its_pool(context, deployment)
+    return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready, remarks=remarks)
+
+
+def in_its_pool(context: Context, deployment: Deployment) -> Deployment:
+    """Record in which pool a deployment runs whose cloud chose it, and the price there: of several, the highest."""
+    revision, machine = deployment.current, deployment.machine
+    if machine is None or not revision.any_pool:
+        return deployment
+    found = context.cloud(machine.place).handler(machine.kind).read(machine.attributes)
+    kinds = found.attributes.get("instance_type", "").split(", ") if found is not None else []
+    used = sorted((pool for pool in revision.pools if pool.instance_type in kinds), key=_price, reverse=True)
+    if len(used) != len(kinds):
+        return deployment
+    pools = (*used, *(pool for pool in revision.pools if pool not in used))
+    executor = context.executor()
+    deployment = executor.save(deployment.with_revision(replaced(revision, pools=pools, any_pool=False)))
+    _tag_price(context, deployment, machine)
+    text = f"{machine.attributes['id']} runs on {' and '.join(kinds)}"
+    executor.event(deployment, PRICED, text, data=event_data(machine, machine.attributes, deployment))
+    return deployment
+
+
+def _price(pool: Pool) -> Decimal:
+    return pool.machine_usd_per_hour or Decimal(0)
+
+
+def _tag_price(context: Context, deployment: Deployment, machine: ResourceRecord) -> None:
+    """Tag a machine with its price now, for computers without the record."""
+    price = deployment.price_of(machine.key)
+    if price is not None:
+        context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"tags": {TAG_PRICE: str(price)}})
 
 
 def bounds_of(deployment: Deployment) -> Replicas:
@@ -172,7 +219,7 @@ def _with_size(deployment: Deployment, replicas: Replicas, range_: Replicas) -> 
     if range_.varies or asked.replicas.varies:
         asked = replaced(asked, replicas=range_)
     sized = replaced(plan, chosen=chosen, cost=_cost_of(plan, number), requirements=asked)
-    return deployment.with_revision(replaced(revision, plan=sized, pools=pools))
+    return deployment.with_revision(replaced(revision, plan=sized, pools=pools, any_pool=len(pools) > 1))
 
 
 def _cost_of(plan: PlanDocument, number: int) -> PlannedCost:
@@ -197,8 +244,12 @@ def _scaling(context: Context, deployment: Deployment) -> Scaling:
     return target
 
 
-def _check_room(target: Scaling, deployment: Deployment, replicas: int) -> None:
+def _check_room(context: Context, target: Scaling, deployment: Deployment, replicas: int) -> tuple[Problem, ...]:
+    """Return the warning if a smaller number may cut off requests. Raises DeployError without room for more."""
     more = replicas - target.running(deployment)
+    cut = target.cut_off(deployment) if more < 0 and isinstance(target, Cutting) else None
+    if cut is not None:
+        context.reporter.warn(cut)
     shortage = target.shortage(deployment, more) if more > 0 else None
     if shortage is not None:
         raise DeployError(
@@ -206,6 +257,7 @@ def _check_room(target: Scaling, deployment: Deployment, replicas: int) -> None:
             f"scaling '{deployment.name}' to {replicas}: {shortage.message}",
             hint=f"{shortage.hint}; nothing has changed",
         )
+    return () if cut is None else (cut,)
 
 
 def _all_ready(context: Context, deployment: Deployment) -> ReadyReport:
