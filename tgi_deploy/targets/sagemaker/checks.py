@@ -77,7 +77,7 @@ def findings(api: Api, plan: Plan, options: SageMakerOptions) -> tuple[Problem, 
 
 
 def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
-    """Yield the error if the account lacks the permissions boundary that every created role carries."""
+    """Yield whether the account lacks the permissions boundary of created roles, or has another version of it."""
     if not options.create_role:
         return
     boundary = read_actions(NAME).boundary
@@ -85,12 +85,24 @@ def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
     try:
         account, partition = api.ask("get_caller_identity", "reading your identity", _account, service="sts")
         arn = boundary.arn(account, partition)
-        api.ask("get_policy", doing, lambda reply: reply.part("Policy").text("Arn"), service="iam", PolicyArn=arn)
+        version = api.ask("get_policy", doing, _version, service="iam", PolicyArn=arn)
+        there = api.ask("get_policy_version", doing, _document, service="iam", PolicyArn=arn, VersionId=version)
+        if there != boundary.document(partition):
+            message = f"{arn} differs from 'doctor --policy --boundary --target {NAME}': roles may lack permissions"
+            yield warning("boundary_differs", message, boundary.renewal(arn))
     except GoneError:
         message = f"the account has no policy {boundary.name!r}, which every created role carries"
         yield error("boundary_missing", message, f"run once, as an administrator of the account: {boundary.creation}")
     except DeployError as problem:
         yield _unanswered(problem)
+
+
+def _version(reply: Reply) -> str:
+    return reply.part("Policy").text("DefaultVersionId")
+
+
+def _document(reply: Reply) -> Mapping[str, Any]:
+    return reply.part("PolicyVersion").part("Document").content
 
 
 def _account(reply: Reply) -> tuple[str, str]:
