@@ -17,14 +17,19 @@ from builders.sandboxed import Program
 from tgi_deploy.sandbox import control
 
 SPEED = 20.0
-STREAMS = 2
+STREAMS = 3
+# So that at any moment one of them has just begun.
+APART_S = 3.5
 LEAST_S = 100
 NAME = "tgi-deploy-demo"
-UP = ("up", "llama3-8b", "--name", "demo", "--target", "sagemaker", "--region", "us-east-1", "--ready", "fast", "--yes")
-# One text that a grammar forces, which takes the engine a little more than 100 s.
-ANSWER = " ".join(["word"] * 3000)
+UP = (
+    "up", "llama3-8b", "--name", "demo", "--target", "sagemaker", "--region", "us-east-1", "--instance", "ml.g6.xlarge",
+    "--ready", "fast", "--yes",
+)  # fmt: skip
+# One text that a grammar forces, which takes the engine about 200 s.
+ANSWER = " ".join(["word"] * 2200)
 GRAMMAR = {"type": "json", "value": {"properties": {"text": {"const": ANSWER}}}}
-BODY = {"inputs": "on", "parameters": {"grammar": GRAMMAR, "max_new_tokens": 4000}, "stream": True}
+BODY = {"inputs": "on", "parameters": {"grammar": GRAMMAR}, "stream": True}
 
 
 @pytest.fixture
@@ -74,7 +79,8 @@ def test_streams_of_100_s_outlive_an_update_a_rollback_and_a_larger_number(progr
     crowd = [Streams(program) for _ in range(STREAMS)]
     for streams in crowd:
         streams.start()
-    done(program, *UP, "--quantize", "fp8")
+        time.sleep(APART_S)
+    done(program, *UP, "--engine-version", "3.3.4")
     done(program, "rollback", "demo", "--yes")
     done(program, "scale", "demo", "2")
     for streams in crowd:
@@ -83,6 +89,6 @@ def test_streams_of_100_s_outlive_an_update_a_rollback_and_a_larger_number(progr
     assert [streams.cut for streams in crowd] == [[]] * STREAMS
     lasted_s = [seconds for streams in crowd for seconds in streams.lasted_s]
     assert min(lasted_s) > LEAST_S
-    assert len(lasted_s) > 2 * STREAMS
+    assert len(lasted_s) >= 2 * STREAMS
     fewer = done(program, "scale", "demo", "1")
     assert "answers_cut" in {item["code"] for item in fewer["warnings"]}
