@@ -32,9 +32,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed (default: 0)")
     parser.add_argument("--processes", type=int, default=1, help="number of processes (default: 1)")
     parser.add_argument("--brute-force", action="store_true", help="compare with brute force over the whole catalog")
+    parser.add_argument("--service", default="", help="with --brute-force: plan for a service, such as sagemaker")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.requests)
-    check, counts = regret if options.brute_force else broken, Counter[str]()
+    check = partial(regret, service=options.service) if options.brute_force else broken
+    counts = Counter[str]()
     with ProcessPoolExecutor(options.processes) as pool:
         for seed, found in zip(seeds, pool.map(partial(_found, check), seeds, chunksize=8), strict=True):
             counts.update({law for law, _ in found})

@@ -18,7 +18,7 @@ ENVELOPE = ["schema", "command", "status", "exit_code", "data", "warnings", "err
 CHOICE = {
     "instance_type", "region", "market", "accelerator", "accelerator_count", "num_shard", "quantize", "dtype",
     "usd_per_hour", "total_usd_per_hour", "quality_class", "replicas", "machines", "engine",
-    "output_tokens_per_s", "price_date", "estimated",
+    "output_tokens_per_s", "price_date", "estimated", "streaming_only",
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ TARGETS = Path(tgi_deploy.__file__).parent / "targets"
 MODULES = (*(TARGETS / "sagemaker").glob("*.py"), TARGETS / "aws" / "role.py", TARGETS / "aws" / "schedule.py")
 SERVICES = (
     *("sagemaker", "sagemaker-runtime", "application-autoscaling", "logs", "pricing", "service-quotas", "scheduler"),
-    *("iam", "sts"),
+    *("cloudwatch", "iam", "sts"),
 )
 ACTIONS = read_actions("sagemaker")
 LISTED = {grant.action for grant in ACTIONS.grants}

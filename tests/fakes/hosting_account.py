@@ -52,7 +52,8 @@ class Account:
     def up(self, *, options: SageMakerOptions | None = None, **changes: Any) -> Deployment:
         own = options or SageMakerOptions(create_role=True)
         chosen = changes.pop("plan", None) or plan()
-        asked = request(chosen, target="sagemaker", options=own, environ={"HF_TOKEN": TOKEN}, wait=True, **changes)
+        changes = {"environ": {"HF_TOKEN": TOKEN}, "wait": True} | changes
+        asked = request(chosen, target="sagemaker", options=own, **changes)
         return up(self.context, asked).deployment
 
     def down(self) -> Any:
@@ -95,4 +96,9 @@ FIRST = {
     "endpoints": ["tgi-deploy-demo"],
     "roles": ["tgi-deploy-id000001-us-east-1-endpoint"],
 }
-SECOND = {**FIRST, "models": ["tgi-deploy-demo-r2"], "configs": ["tgi-deploy-demo-r2"]}
+SECOND = {
+    **FIRST,
+    "models": ["tgi-deploy-demo-r2"],
+    "configs": ["tgi-deploy-demo-r2"],
+    "alarms": ["tgi-deploy-demo-r2"],
+}

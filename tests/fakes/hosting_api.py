@@ -1,6 +1,6 @@
 # ruff: noqa: N803 -- the names of the API's parameters
-"""SageMaker in memory, with what else an endpoint needs (IAM, EventBridge Scheduler, Application Auto Scaling,
-CloudWatch Logs), at the seam where the adapter calls boto3. Every call passes `enter` and `leave`, where a test can
+"""SageMaker in memory, with what an endpoint needs beside it (IAM, EventBridge Scheduler, Application Auto Scaling,
+CloudWatch), at the seam where the adapter calls boto3. Every call passes `enter` and `leave`, where a test can
 count it, kill the caller, or make it fail. Calls of other services are denied.
 """
 
@@ -46,6 +46,7 @@ class FakeHosting:
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     endpoints: dict[str, dict[str, Any]] = field(default_factory=dict)
     scaled: dict[str, dict[str, Any]] = field(default_factory=dict)
+    alarms: dict[str, dict[str, Any]] = field(default_factory=dict)
     roles: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
     log: dict[str, list[str]] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class FakeHosting:
     lost: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    activities: list[dict[str, Any]] = field(default_factory=list)
     looks: int = 1
     full: frozenset[str] = frozenset()
     after_call: Any = None
@@ -64,8 +66,8 @@ class FakeHosting:
 
     @property
     def everything(self) -> dict[str, list[str]]:
-        """Return the names of everything that exists, by kind."""
-        kinds = ("models", "configs", "endpoints", "scaled", "roles", "groups")
+        """Return the names of all that exists, by kind."""
+        kinds = ("models", "configs", "endpoints", "alarms", "scaled", "roles", "groups")
         return {kind: sorted(getattr(self, kind)) for kind in kinds if getattr(self, kind)}
 
     def client(self, _service: str, _region: str, *, creating: bool = False) -> Any:
@@ -263,6 +265,26 @@ class FakeHosting:
         if self.scaled.pop(ResourceId, None) is None:
             raise refusal("ObjectNotFoundException", "no scalable target")
 
+    def _describe_scaling_activities(self, ResourceId: str, **_rest: Any) -> dict[str, Any]:
+        return {"ScalingActivities": self.activities} if ResourceId in self.scaled else {"ScalingActivities": []}
+
+    # CloudWatch
+
+    def _put_metric_alarm(self, AlarmName: str, **rest: Any) -> None:
+        self.alarms.setdefault(AlarmName, rest)
+
+    def _describe_alarms(self, AlarmNamePrefix: str = "", AlarmNames: Any = None, **_rest: Any) -> dict[str, Any]:
+        named = [name for name in self.alarms if name.startswith(AlarmNamePrefix) and name in (AlarmNames or [name])]
+        return {
+            "MetricAlarms": [
+                {"AlarmName": name, "AlarmArn": ARN.format("cloudwatch", f"alarm:{name}")} for name in named
+            ]
+        }
+
+    def _delete_alarms(self, AlarmNames: list[str]) -> None:
+        for name in AlarmNames:
+            self.alarms.pop(name, None)
+
     # IAM and STS
 
     def _get_caller_identity(self) -> dict[str, Any]:
@@ -323,6 +345,8 @@ class FakeHosting:
         return {"Name": Name, "Arn": f"arn:aws:scheduler:{Name}", "State": "ACTIVE", "CreationDate": MADE}
 
     def _list_tags_for_resource(self, **asked: Any) -> dict[str, Any]:
+        if asked.get("ResourceARN", "").startswith("arn:aws:cloudwatch:"):
+            return {"Tags": self.alarms[asked["ResourceARN"].rpartition(":")[2]]["Tags"]}
         if "ResourceARN" in asked:
             return {"Tags": self.scaled[asked["ResourceARN"].removeprefix("arn:aws:autoscaling:")]["Tags"]}
         return {"Tags": self.groups[asked["ResourceArn"].removeprefix("arn:aws:scheduler:")]["Tags"]}

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from builders.requests import drawn, shared_catalog, supply_of
+from naive import hosting
 from naive import search as naive
 
 from tgi_deploy.planner.evaluation import Evaluation, Evaluator
@@ -38,6 +39,9 @@ _CONFIDENCES: Final = (0.3, 0.5, 0.8, 0.95)
 _ROOM_KEPT: Final = 0.95
 _TYPES: Final = 8
 _PRICE_CODES: Final = frozenset({"over_budget", "price_unknown", "capacity_block_only"})
+_TOO_LONG: Final = frozenset({"answer_too_long"})
+# Found on the machine, whatever runs on it.
+_OF_MACHINES: Final = frozenset({"too_many_machines", "nvme_too_small", "volume_too_large", "start_too_long"})
 _CLASSES: Final = ("exact", "near-lossless", "4-bit")
 
 
@@ -202,8 +206,8 @@ def _refusals_differ(
 
 def _technical(codes: Iterable[str]) -> frozenset[str]:
     """Brute force computes no speed for configurations that cannot start."""
-    why = frozenset(codes) - _PRICE_CODES
-    return why if why <= naive.LATE else why - naive.LATE
+    why, slow = frozenset(codes) - _PRICE_CODES, naive.LATE | _TOO_LONG
+    return why if why <= slow | _OF_MACHINES else why - slow
 
 
 def _place(item: Rejection) -> tuple[str, int, str]:
@@ -211,9 +215,9 @@ def _place(item: Rejection) -> tuple[str, int, str]:
 
 
 def _price_code(choice: naive.Choice, budget: Decimal | None) -> str | None:
-    if choice.total is None:
+    if choice.most is None:
         return "capacity_block_only" if choice.needs_block else "price_unknown"
-    return "over_budget" if budget is not None and choice.total > budget else None
+    return "over_budget" if budget is not None and choice.most > budget else None
 
 
 LAWS: Final[Mapping[str, Callable[[Request, SharedWork], Iterator[str]]]] = {
@@ -236,18 +240,34 @@ def broken(seed: int, laws: tuple[str, ...] = tuple(LAWS)) -> Iterator[tuple[str
             yield law, text
 
 
-def regret(seed: int) -> Iterator[tuple[str, str]]:
-    """Yield differences from brute force, over all on-demand offers. The cost of spot interruptions is not implemented
-    a second time. Every second request allows only one replica; then the rejection reasons of each configuration are
-    compared, too.
+def regret(seed: int, service: str = "") -> Iterator[tuple[str, str]]:
+    """Yield differences from brute force, over all on-demand offers, or those of a service. The cost of spot
+    interruptions is not implemented a second time. Every second request allows only one replica; then the rejection
+    reasons of each configuration are compared, too.
     """
-    request = drawn(seed)
+    request = drawn(seed, service)
     if seed % 2:
         request = replaced(request, replicas=Replicas(least=1, most=1))
     if "spot" in request.markets:
         request = replaced(request, markets=("on-demand",))
-    for text in brute_force_finds_the_same(request, SharedWork(supply_of(request))):
+    supply = supply_of(request, service)
+    if service:
+        for text in the_machines_are_the_services(service, request, supply):
+            yield "the machines are the service's", text
+    for text in brute_force_finds_the_same(request, SharedWork(supply)):
         yield "brute force finds the same", text
+
+
+def the_machines_are_the_services(service: str, request: Request, supply: Supply) -> Iterator[str]:
+    """Its own types at its own prices, and a release that it has an image of."""
+    if not hosting.has_image(service, supply.release.version):
+        yield f"no image of {supply.release.version}"
+    for region in request.regions:
+        expected = hosting.prices(service, region)
+        planned = {item.instance_type.name: item.usd_per_hour for item in supply.offers if item.region == region}
+        if planned != expected:
+            differs = planned.items() ^ expected.items()
+            yield f"{region}: {sorted({name for name, _ in differs})} have other prices in its files"
 
 
 def _some_types(seed: int, supply: Supply) -> Supply:

@@ -12,6 +12,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+from naive import hosting
+
 from tgi_deploy.planner import performance
 from tgi_deploy.planner.speed_load import Traffic
 from tgi_deploy.values.base import replaced
@@ -64,7 +66,7 @@ class Verdict:
     """The result for an instance type with this many shards and replicas of this format, whatever it costs.
 
     `missed`: the ratio to the default goals, 1 if they are met, and the time of a whole answer; `alone`: the same for a
-    single request.
+    single request. `answer_s`: how long the longest promised answer takes, `graphs`: how many are captured.
     """
 
     instance_type: str
@@ -79,11 +81,16 @@ class Verdict:
     missed: Missed
     alone: Missed
     tight: bool
+    answer_s: float
+    graphs: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """A working configuration on one offer; `total` is None if the price is unknown."""
+    """A working configuration on one offer; `total` is None if the price is unknown.
+
+    `most`: the total at the largest size, where a service changes the number of replicas by itself; else the same.
+    """
 
     instance_type: str
     region: str
@@ -93,6 +100,7 @@ class Choice:
     quantize: str
     hub_id: str
     total: Decimal | None
+    most: Decimal | None
     needs_block: bool
     lost_bits: float
     changes_type: bool
@@ -170,7 +178,7 @@ def verdicts(request: Request, supply: Supply) -> Iterator[Verdict]:
     for name in sorted(types):
         for num_shard in SHARD_COUNTS:
             if num_shard <= types[name].accelerator_count:
-                numbers = tuple(_numbers(request, types[name], num_shard))
+                numbers = tuple(_numbers(request, supply, types[name], num_shard))
                 for stored in formats:
                     for replicas, machines in numbers:
                         asked = (*_asked_of(types[name]), num_shard, stored, replicas)
@@ -178,10 +186,20 @@ def verdicts(request: Request, supply: Supply) -> Iterator[Verdict]:
                             answers[asked] = judge(request, supply, types[name], num_shard, stored, replicas)
                         found = answers[asked]
                         crowded = machines > (request.max_machines or (1 if request.hardware else machines))
-                        yield replace(
-                            found, instance_type=name, machines=machines,
-                            codes=found.codes | {"too_many_machines"} if crowded else found.codes,
-                        )  # fmt: skip
+                        more = {*_hosting_codes(request, supply, types[name], stored, found)}
+                        more |= {"too_many_machines"} if crowded else set()
+                        yield replace(found, instance_type=name, machines=machines, codes=found.codes | more)
+
+
+def _hosting_codes(
+    request: Request, supply: Supply, hardware: InstanceType, stored: WeightFormat, found: Verdict
+) -> Iterator[str]:
+    """Yield what a service does not allow on its machine."""
+    if supply.hosting is not None:
+        yield from hosting.codes(
+            supply.hosting.service.lower(), hardware, image_bytes=supply.release.image_bytes,
+            weights_bytes=downloaded_bytes(request.model.model, stored), graphs=found.graphs, answer_s=found.answer_s,
+        )  # fmt: skip
 
 
 def _asked_of(hardware: InstanceType) -> tuple[object, ...]:
@@ -191,9 +209,13 @@ def _asked_of(hardware: InstanceType) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _numbers(request: Request, hardware: InstanceType, num_shard: int) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of replicas and machines: as many as fill one machine, two, and so on, each with a request."""
+def _numbers(request: Request, supply: Supply, hardware: InstanceType, num_shard: int) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of replicas and machines: as many as fill one machine, two, and so on, each with a request.
+
+    A service runs one container on a machine.
+    """
     each, least = max(1, hardware.accelerator_count // num_shard), request.replicas.least
+    each = 1 if supply.hosting is not None else each
     most = max(least, request.replicas.most or 1)
     if not request.arrivals_per_s:
         most = max(least, min(most, request.concurrency))
@@ -219,20 +241,31 @@ def judge(
     }
     share = replaced(request, concurrency=math.ceil(request.concurrency / replicas))
     caches = _caches(share, release, hardware, num_shard, stored)
-    rate, ttft_ms, tpot_ms, missed, alone, tight = 0.0, 0.0, 0.0, NEVER, NEVER, False
+    rate, ttft_ms, tpot_ms, missed, alone, tight, answer_s = 0.0, 0.0, 0.0, NEVER, NEVER, False, 0.0
     if isinstance(caches, str):
         codes.add(caches)
     elif not codes:
         served_so = [_served(request, supply, hardware, num_shard, stored, replicas, cache) for cache in caches]
         place = min(range(len(caches)), key=lambda place: _best_served(served_so[place]))
         late, rate, ttft_ms, tpot_ms, missed, alone = served_so[place]
+        answer_s = _answer_s(request, supply, hardware, num_shard, stored, replicas, caches[place])
         tight = caches[place][3]
         codes |= late
     return Verdict(
         instance_type=hardware.name, num_shard=num_shard, replicas=replicas, machines=1, stored=stored,
         codes=frozenset(codes), output_tokens_per_s=rate, ttft_ms=ttft_ms, tpot_ms=tpot_ms, missed=missed,
-        alone=alone, tight=tight,
+        alone=alone, tight=tight, answer_s=answer_s, graphs=_captured(share, served, stored),
     )  # fmt: skip
+
+
+def _answer_s(
+    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, stored: WeightFormat, replicas: int,
+    cache: Cache,
+) -> float:  # fmt: skip
+    """Return the seconds until the last token of the longest promised answer, of a slow request."""
+    seen = _speed(request, supply, hardware, num_shard, stored, _share(request, replicas), cache)
+    slow_ms = [seen.ttft_ms_p95 or seen.ttft_ms, seen.tpot_ms_p95 or seen.tpot_ms]
+    return (slow_ms[0] + slow_ms[1] * (request.output_p95 or request.output_tokens)) / 1000
 
 
 def _served(
@@ -560,11 +593,14 @@ def _before_any_weight(release: TgiRelease, num_shard: int) -> int:
     return release.context_bytes + release.workspace_bytes + talking
 
 
-def _graphs(request: Request, served: ModelClass, stored: WeightFormat) -> int:
+def _captured(request: Request, served: ModelClass, stored: WeightFormat) -> int:
     if not served.cuda_graphs or (stored.rule is not None and not stored.rule.cuda_graphs):
         return 0
-    captured = len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, request.concurrency)])
-    return captured * request.model.model.layers * (12 * 2**20 // 10)
+    return len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, request.concurrency)])
+
+
+def _graphs(request: Request, served: ModelClass, stored: WeightFormat) -> int:
+    return _captured(request, served, stored) * request.model.model.layers * (12 * 2**20 // 10)
 
 
 def _speed(
@@ -604,17 +640,24 @@ def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> It
             works.setdefault(verdict.instance_type, []).append(verdict)
     for offer in supply.offers:
         for verdict in works.get(offer.instance_type.name, ()):
+            largest = max(verdict.machines, (request.replicas.most or 0) if _follows_load(request, supply) else 0)
             yield Choice(
                 instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
                 num_shard=verdict.num_shard, replicas=verdict.replicas, quantize=verdict.stored.name,
                 hub_id=verdict.stored.hub_id,
                 total=total_usd_per_hour(request, supply, offer, verdict.stored, verdict.machines),
+                most=total_usd_per_hour(request, supply, offer, verdict.stored, largest),
                 needs_block=sold_in_blocks(offer),
                 lost_bits=verdict.stored.lost_bits, changes_type=verdict.stored.changes_type(request.model.model),
                 after=verdict.stored.rule.after if verdict.stored.rule else 0,
                 output_tokens_per_s=verdict.output_tokens_per_s, ttft_ms=verdict.ttft_ms, tpot_ms=verdict.tpot_ms,
                 missed=verdict.missed, tight=verdict.tight,
             )  # fmt: skip
+
+
+def _follows_load(request: Request, supply: Supply) -> bool:
+    """Return whether a service changes the number of replicas by itself, up to the largest allowed."""
+    return supply.hosting is not None and request.replicas.varies
 
 
 def sold_in_blocks(offer: Offer) -> bool:
@@ -632,6 +675,10 @@ def total_usd_per_hour(
         return None
     extras = supply.extra_prices[offer.region]
     stored = downloaded_bytes(request.model.model, stored)
+    if supply.hosting is not None:
+        gib = hosting.volume_gib(offer.instance_type, supply.release.image_bytes, stored)
+        volume = (gib * extras.volume_usd_per_gib_month / 730).quantize(Decimal("0.0001"), ROUND_HALF_UP)
+        return (offer.usd_per_hour + volume) * machines
     on_root = 0 if offer.instance_type.nvme_bytes * 10 >= stored * 11 else stored * 11 // 10
     gib = SYSTEM_GIB + math.ceil((supply.release.image_bytes + on_root) / GIB)
     volume = (gib * extras.volume_usd_per_gib_month / 730).quantize(Decimal("0.0001"), ROUND_HALF_UP)
@@ -689,7 +736,7 @@ def best(
     found: tuple[Choice, ...], prefer: str, budget: Decimal | None, within: Missed, *, unspoken: bool = True
 ) -> Choice | None:
     """Return the first in the requested order. `unspoken`: the request does not mention the weights."""
-    affordable = [c for c in found if c.total is not None and (budget is None or c.total <= budget)]
+    affordable = [c for c in found if c.most is not None and (budget is None or c.most <= budget)]
     if prefer in {"cost", "quality"}:
         affordable = list(_no_more_than_enough(affordable, within))
     return min(affordable, key=lambda choice: _order(choice, prefer, within, unspoken=unspoken), default=None)

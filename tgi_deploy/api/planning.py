@@ -219,6 +219,7 @@ class Planning(ClientBase):
         return list_result(
             names,
             catalog,
+            self._hosted(catalog),
             region=region or catalog.default_region(os.environ)[0],
             release=engine_version or catalog.default_release,
         )
@@ -229,7 +230,12 @@ class Planning(ClientBase):
 
         catalog = wiring.open_catalog(self._profiles_dir)
         region = catalog.default_region(os.environ)[0]
-        return entry_result(name, catalog, region=region, release=catalog.default_release)
+        return entry_result(name, catalog, self._hosted(catalog), region=region, release=catalog.default_release)
+
+    def _hosted(self, catalog: Catalog) -> tuple[Catalog, ...]:
+        """Return the catalogs of all services that have machines of their own."""
+        services = (target.facts.service for target in wiring.targets())
+        return tuple(catalog.hosted(service) for service in services if service)
 
     def profile_list(self) -> Result[ProfilesData, ProfilesData]:
         """Return the profiles: yours first, then the packaged ones."""

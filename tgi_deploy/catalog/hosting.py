@@ -57,6 +57,7 @@ class _Limits(Value, frozen=True, kw_only=True):
     answer_s: int
     stream_s: int
     start_s: int
+    stop_s: int
     volume_gib: int
 
 

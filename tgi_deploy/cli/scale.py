@@ -25,13 +25,13 @@ def scale_command(*, client: Client, name: str, replicas: str, wait: bool) -> Re
     """Change the number of replicas. Remaining ones are not restarted, and in-flight requests finish.
 
     Within a range such as 1..4, the number follows the load. Only on Kubernetes, and on SageMaker, where 'up' sets
-    the range. During an update it exits with 4.
+    the range, and where a smaller number may cut off long answers. During an update it exits with 4.
     """
     found = client.scale(name, replicas, wait=wait)
     before, now = found.outcome.before, found.outcome.replicas
     what = "nothing to do" if before == now else f"{_words(before)} before"
     state = " ready" if wait else ""
-    return printed(found, f"{name} has {_words(now)}{state}: {what}")
+    return printed(found, f"{name} has {_words(now)}{state}: {what}", already_shown=found.warnings)
 
 
 def _words(replicas: Replicas) -> str:

@@ -70,21 +70,26 @@ def answer_problem(hosting: Hosting, speed: Performance | None, request: Request
     )
 
 
+def streaming_only(hosting: Hosting | None, speed: Performance | None, request: Request) -> bool:
+    """Return whether the service would end the longest promised answer, unless it is streamed."""
+    return hosting is not None and longest_answer_s(speed, request) > hosting.answer_s
+
+
 def scales_to(request: Request, supply: Supply) -> int | None:
     """Return the maximum number of replicas to which the service may scale; None without autoscaling."""
     return request.replicas.most if supply.hosting is not None and request.replicas.varies else None
 
 
 def notices(hosting: Hosting | None, chosen: Candidate, request: Request) -> Iterator[str]:
-    """Yield notices: the price at the largest size, and that answers have to be streamed."""
-    longest_s = longest_answer_s(chosen.performance, request)
+    """Yield that answers have to be streamed, and what the largest size costs."""
     if chosen.most_usd_per_hour is not None:
         about, asked = "about " if chosen.offer.estimated else "", request.replicas
         yield (
             f"scales from {asked.least} to {asked.most} replicas, {chosen.replicas} for the requested load: at most "
             f"{about}${chosen.most_usd_per_hour:.4f}/h"
         )
-    if hosting is not None and longest_s > hosting.answer_s:
+    if hosting is not None and chosen.streaming_only:
+        longest_s = longest_answer_s(chosen.performance, request)
         yield (
             f"streaming only: an answer of {_longest_tokens(request)} tokens takes about {longest_s:.0f} s, and "
             f"{hosting.service} ends a whole answer after {hosting.answer_s} s; a streamed one may take "

@@ -349,6 +349,7 @@ class Search:
             memory=self.memory(evaluation),
             quality=evaluation.quality.grade, replicas=evaluation.replicas, machines=configuration.machines,
             outcomes=evaluation.outcomes,
+            streaming_only=hosting.streaming_only(self.supply.hosting, evaluation.performance, self.request),
             performance=performance.with_prices(evaluation.performance, configuration.cost.usd_per_hour, self.request),
             engine=EngineRun(
                 name=self.engine.name, version=self.release.version, settings=fit.settings,

@@ -41,7 +41,8 @@ _NETWORK_SHARE: Final = 0.6
 _SLACK: Final = 3.0
 _STRETCH: Final = 3.0  # times the deadline, for a phase that makes progress
 
-# A service runs its own health checks, and drains the former machines, before it reports the new one.
+# A service checks an engine for itself, and lets former machines finish, before it reports the new one. An update of
+# several machines replaces one after the other.
 _SERVICE_S: Final = 900.0
 _LAST: Final = "ready"
 _ONLY_RENTED: Final = frozenset({"launching", "booting"})
@@ -63,15 +64,14 @@ class PhaseEstimate(Frozen, frozen=True, kw_only=True):
 
 def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     """Return the phases from the launch to the first answer, in order."""
-    host = _host_phases(candidate.offer.instance_type, candidate.storage)
-    hosted = candidate.offer.instance_type.status == "hosted"
-    own = (_in_service(phase) if hosted else phase for phase in candidate.engine.startup)
-    return tuple(_estimate(phase) for phase in (*host, *own))
-
-
-def _in_service(phase: StartupPhase) -> StartupPhase:
-    """Return the phase of a hosted engine, which serves only after the service's own checks."""
-    return replaced(phase, floor_s=phase.floor_s + _SERVICE_S) if phase.phase == _LAST else phase
+    phases = (*_host_phases(candidate.offer.instance_type, candidate.storage), *candidate.engine.startup)
+    if candidate.offer.instance_type.status == "hosted":
+        starts_s = sum(phase.expected_s for phase in phases)
+        service_s = _SERVICE_S + (max(candidate.machines, candidate.replicas) - 1) * (_SERVICE_S + starts_s)
+        phases = tuple(
+            replaced(phase, floor_s=phase.floor_s + service_s) if phase.phase == _LAST else phase for phase in phases
+        )
+    return tuple(map(_estimate, phases))
 
 
 def phases_of_restart(planned: Iterable[PlannedPhase], storage: Storage, *, emptied: bool) -> tuple[PhaseEstimate, ...]:

@@ -8,7 +8,7 @@ is gone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ from tgi_deploy.reconcile.errors import (
     StaleTokenError,
     TokenMismatchError,
 )
+from tgi_deploy.reconcile.ports import SlowHandler
 from tgi_deploy.reconcile.retry import PollPolicy, polls
 from tgi_deploy.reconcile.tagged import serving_tags
 from tgi_deploy.values.base import replaced
@@ -331,8 +332,8 @@ class Executor:
 
     def _delete_until_gone(self, deployment: Deployment, step: Step) -> Deployment:
         handler = self.handler(step.place, step.kind)
-        reason, ask = "it still exists", True
-        for _ in polls(self.clock, self.deletion):
+        reason, ask, times = "it still exists", True, handler.slower if isinstance(handler, SlowHandler) else 1
+        for _ in polls(self.clock, replace(self.deletion, deadline_s=times * self.deletion.deadline_s)):
             try:
                 if ask:
                     handler.delete(step.attributes)

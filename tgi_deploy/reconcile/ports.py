@@ -68,6 +68,15 @@ class BatchHandler(Protocol):
 
 
 @runtime_checkable
+class SlowHandler(Protocol):
+    """A handler whose deletions take longer than those of other kinds."""
+
+    @property
+    def slower(self) -> int:
+        """How many times the usual deadline a deletion gets."""
+
+
+@runtime_checkable
 class SizedHandler(Protocol):
     """A handler of resources whose data outlives deployments."""
 

@@ -120,7 +120,8 @@ class Attempt(Frozen, frozen=True, kw_only=True):
     """One candidate in one place, ready to launch.
 
     `pool` is its capacity pool, `zone` the zone within the place, `cidrs` the networks that may connect.
-    `ends` are its machine's limits; a lease starts when the machine is created.
+    `ends` are its machine's limits; a lease starts when the machine is created. `others` are what the cloud may rent
+    instead of the candidate, without asking.
     """
 
     candidate: Candidate
@@ -132,6 +133,7 @@ class Attempt(Frozen, frozen=True, kw_only=True):
     changes: ChangeSet
     artifacts: tuple[tuple[str, str], ...]
     ends: Ends = Ends()
+    others: tuple[Candidate, ...] = ()
 
 
 class TargetContext(Protocol):
@@ -551,7 +553,7 @@ class Invoking(Protocol):
     def invoke(self, address: Address, body: bytes, *, streamed: bool) -> Invocation:
         """Send a request. Raises NotHealthyError `engine_unreachable`, DeployError."""
 
-    def invocation_lines(self, address: Address, body: Mapping[str, Any]) -> tuple[str, str]:
+    def invocation_lines(self, address: Address, body: Mapping[str, Any], *, streamed: bool) -> tuple[str, str]:
         """Return a shell command and a line of Python that send such a request by hand."""
 
 

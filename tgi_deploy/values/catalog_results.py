@@ -39,13 +39,17 @@ class ModelEntry(Value, frozen=True, kw_only=True):
 
 
 class HardwarePrice(Value, frozen=True, kw_only=True):
-    """The cheapest on-demand machine with the chip, or the named machine's price, without disk and address."""
+    """The cheapest on-demand machine with the chip, or the named machine's price, without disk and address.
+
+    `estimated`: no price is listed in the region, and it is derived from another one.
+    """
 
     instance_type: str
     usd_per_hour: Decimal
     usd_per_gib_hour: Decimal
     source: str
     date: str
+    estimated: bool = False
 
 
 class EngineVerdict(Value, frozen=True, kw_only=True):

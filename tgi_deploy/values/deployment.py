@@ -105,8 +105,9 @@ class Revision(Value, frozen=True, kw_only=True):
 
     `spec` is None if known only from a record of schema 1 or from tags, `plan` if known only from tags. `marks` is what
     the target's options add to the request; `options` are the target's own as given, with names of secrets, never
-    values. The first of `pools` is where its replica is, or is being tried. `update` distinguishes this update from
-    another one to the same number, begun with a copy of the record; it is empty for a first revision.
+    values. The first of `pools` is where its replica is, or is being tried; with `any_pool` it may be in each of them.
+    `update` distinguishes this update from another one to the same number, begun with a copy of the record; it is empty
+    for a first revision.
     """
 
     number: int
@@ -119,6 +120,7 @@ class Revision(Value, frozen=True, kw_only=True):
     marks: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
     update: str = ""
+    any_pool: bool = False
 
     @property
     def grace_s(self) -> int:
@@ -132,8 +134,9 @@ class Revision(Value, frozen=True, kw_only=True):
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """The machine's price; None if it is not billed by the hour."""
-        return self.pools[0].machine_usd_per_hour if self.pools else None
+        """The machine's price, or the highest if it may be in any pool; None if it is not billed by the hour."""
+        prices = [pool.machine_usd_per_hour for pool in self.pools[: None if self.any_pool else 1]]
+        return max((price for price in prices if price is not None), default=None)
 
     @property
     def stopped_usd_per_hour(self) -> Decimal | None:

@@ -139,7 +139,8 @@ class LimitOutcome(Value, frozen=True, kw_only=True):
 class Candidate(Value, frozen=True, kw_only=True):
     """A working offer with shards, replicas, quantization and engine settings.
 
-    `most_usd_per_hour`: everything billed at the largest size; None without autoscaling.
+    `most_usd_per_hour`: everything billed at the largest size, where the number of replicas changes by itself.
+    `streaming_only`: a service would end the longest promised answer before it is complete, unless it is streamed.
     """
 
     offer: Offer
@@ -157,6 +158,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     machines: int = 1
     outcomes: tuple[LimitOutcome, ...] = ()
     most_usd_per_hour: Decimal | None = None
+    streaming_only: bool = False
 
     @property
     def rent_usd_per_hour(self) -> Decimal | None:

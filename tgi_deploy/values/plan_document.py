@@ -37,7 +37,10 @@ class PlannedModel(Document, frozen=True, kw_only=True):
 
 
 class Choice(Document, frozen=True, kw_only=True):
-    """A candidate's summary. `usd_per_hour` is the machine's price, which is `estimated` if not listed, as for spot."""
+    """A candidate's summary. `usd_per_hour` is the machine's price; `estimated` where it is not listed, as for spot.
+
+    `streaming_only`: the longest promised answers have to be streamed, because a whole one would be ended too early.
+    """
 
     instance_type: str
     region: str
@@ -56,6 +59,7 @@ class Choice(Document, frozen=True, kw_only=True):
     output_tokens_per_s: float | None = None
     price_date: str = ""
     estimated: bool = False
+    streaming_only: bool = False
 
 
 class PlannedCredits(Document, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ UNENFORCED: Final = "unenforced"
 UNSERVED: Final = "unserved"
 # An attribute of resources reclaimed by the cloud: the cloud's term.
 RECLAIMED: Final = "reclaimed"
+# An attribute of a machine that is gone, except for its description, which costs nothing.
+DESCRIPTION_ONLY: Final = "description-only"
 # An attribute of a stopped machine that can be restarted with its disk.
 STARTABLE: Final = "startable"
 TAG_PREFIX: Final = "tgi-deploy:"
@@ -213,12 +215,16 @@ class ReplicaState(Value, frozen=True, kw_only=True):
 
 
 class AutoscalerState(Value, frozen=True, kw_only=True):
-    """The autoscaler with its bounds. `problem`: why it does not work, or empty."""
+    """What changes the number of replicas by itself, and its bounds.
+
+    `problem`: why it does not work, or empty. `latest`: its last change, in the cloud's words, or empty.
+    """
 
     id: str
     least: int
     most: int
     problem: str = ""
+    latest: str = ""
 
 
 class MachineState(Value, frozen=True, kw_only=True):

@@ -235,6 +235,11 @@ def test_load_scales_a_variant_out_and_in_again(hosted):
         caller.join()
     hosted.wait(lambda: hosted.variant()["CurrentInstanceCount"] == 1)
     hosted.settled()
+    found = scaling.describe_scaling_activities(
+        ServiceNamespace="sagemaker", ResourceId=place["ResourceId"], ScalableDimension=place["ScalableDimension"]
+    )["ScalingActivities"]
+    done = [item["Description"] for item in found]
+    assert done == ["Setting desired instance count to 1.", "Setting desired instance count to 2."]
     hosted.api.delete_endpoint(EndpointName="chat")
     hosted.wait(lambda: not hosted.api.list_endpoints()["Endpoints"])
     assert scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []

@@ -256,6 +256,38 @@ def test_a_machine_that_is_alone_again_gets_its_own_limit_back(around, wanted, b
         assert machine.tags[TAG_EXPIRES].startswith("2026-01-09T02:00:00+00:00")
 
 
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ({"ttl_s": 7200}, ("ends at 2026-01-09T02:00:00+00:00", "--ttl 2h")),
+        ({"idle_s": 600}, ("ends after 10m without requests", "--idle-timeout 10m")),
+        ({"max_spend_usd": Decimal(9)}, ("ends at ", "--max-spend 9")),
+    ],
+    ids=["ttl", "idle timeout", "max spend"],
+)
+@pytest.mark.parametrize("strategy", ["rolling", "recreate"])
+def test_an_update_that_names_no_limit_where_one_holds_is_a_warning(around, before, words, strategy):
+    bring_up(around, settings=before)
+    proposal = bring_up(around, NEW, strategy=strategy, dry_run=True).proposal
+    (found,) = (item for item in proposal.warnings if item.code == "limits_dropped")
+    assert found.message.startswith("revision 1 of 'demo' ")
+    assert [words[0] in found.message, words[1] in found.hint] == [True, True]
+
+
+@pytest.mark.parametrize(("before", "update"), [({}, {}), ({"ttl_s": 7200}, {"ttl_s": 600}), ({"ttl_s": 7200}, NINE)])
+def test_an_update_that_names_a_limit_or_has_none_to_lose_is_no_warning(around, before, update):
+    bring_up(around, settings=before)
+    proposal = bring_up(around, NEW, settings=update, dry_run=True).proposal
+    assert "limits_dropped" not in {item.code for item in proposal.warnings}
+
+
+def test_a_rollback_keeps_the_limit_so_that_nothing_is_lost(around):
+    bring_up(around, settings={"ttl_s": 7200})
+    bring_up(around, NEW, settings={"ttl_s": 7200})
+    proposal = roll_back(around, settings={"ttl_s": 7200}, dry_run=True).proposal
+    assert "limits_dropped" not in {item.code for item in proposal.warnings}
+
+
 def test_max_spend_counts_both_machines_during_an_update(around):
     bring_up(around, settings=NINE)
     alone = bring_up(around, NEW, settings=NINE, strategy="recreate", dry_run=True)

@@ -46,6 +46,11 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     assert list(regret(seed)) == []
 
 
+@pytest.mark.parametrize("seed", quick(range(100, 110), 3))
+def test_brute_force_finds_the_same_among_the_machines_of_a_service(seed: int) -> None:
+    assert list(regret(seed, "sagemaker")) == []
+
+
 def test_idle_replicas_do_not_hide_arrivals(make_request: Callable[..., Request], catalog: Catalog) -> None:
     """With so few requests that some replicas are mostly idle, all tokens are still counted."""
     request = make_request(

@@ -145,3 +145,10 @@ def test_nothing_is_seen_of_a_services_machine_before_its_container_starts() -> 
     assert [item.phase for item in (first, *others)] == [ORDER[0], *ORDER[3:]]
     assert first.expected_s == sum(item.expected_s for item in estimate(rented)[:3])
     assert first.deadline_s == first.stall_s == 2400
+
+
+def test_a_service_may_replace_one_machine_after_the_other() -> None:
+    hosted = offer(instance_type=instance_type(status="hosted"))
+    (*phases, one), (*_, three) = (estimate(candidate(offer=hosted, machines=many, replicas=many)) for many in (1, 3))
+    starts_s = one.expected_s + sum(item.expected_s for item in phases)
+    assert three.deadline_s - one.deadline_s == pytest.approx(2 * (900 + starts_s))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.views.text import table
 from tgi_deploy.text import gib, one_line, plural, usd
+from tgi_deploy.values.catalog_results import HardwarePrice
 
 if TYPE_CHECKING:
     from tgi_deploy.values.base import Value
 
 _FIGURES = (("bandwidth_gb_s", "GB/S"), ("fp16_tflops", "FP16"), ("fp8_tflops", "FP8"), ("int8_tops", "INT8"))
-_VERDICT = (("price.usd_per_hour", "$/H"), ("engine.verdict", "ENGINE"))
+_VERDICT = (("price", "$/H"), ("engine.verdict", "ENGINE"))
 _COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "accelerators": (
         ("name", "NAME"), ("vendor", "VENDOR"), ("compute_capability", "CC"), ("memory_bytes", "MEMORY"),
@@ -83,7 +84,9 @@ def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- any value of a catalo
     return one_line(str(value))
 
 
-def _number(key: str, value: float | Decimal) -> str:
+def _number(key: str, value: float | Decimal | HardwarePrice) -> str:
+    if isinstance(value, HardwarePrice):
+        return f"{'~' if value.estimated else ''}{usd(value.usd_per_hour)}"
     if isinstance(value, Decimal):
         return usd(value)
     return gib(value) if "_bytes" in key else str(value)
@@ -96,4 +99,4 @@ def _list_cell(values: Sequence[object]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return isinstance(value, int | float | Decimal | HardwarePrice) and not isinstance(value, bool)

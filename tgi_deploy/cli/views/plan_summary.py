@@ -49,7 +49,8 @@ def _facts(plan: PlanDocument) -> Iterator[tuple[str, str]]:
     yield "memory", _memory(plan)
     yield "speed", _speed(plan)
     engine = f"{plan.engine.name} {plan.engine.version}, {count(plan.engine.max_total_tokens)} tokens of context"
-    yield "engine", f"{engine}; ready in about {duration(sum(phase.expected_s for phase in plan.time_to_ready))}"
+    ready = duration(sum(phase.expected_s for phase in plan.time_to_ready))
+    yield "engine", f"{engine}; ready in about {ready}{'; streaming only' if chosen.streaming_only else ''}"
 
 
 def _machine(choice: Choice) -> str:

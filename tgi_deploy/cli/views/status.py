@@ -75,6 +75,8 @@ def _autoscaler_lines(status: Status) -> Iterator[str]:
         yield f"  scaling   {found.least} to {found.most} replicas, with the load, by {found.id}"
         if found.problem:
             yield f"            it does not work: {printable(found.problem)}"
+        if found.latest:
+            yield wrapped(f"last: {printable(found.latest)}", first=" " * 12, rest=" " * 12)
 
 
 def _cost_words(status: Status) -> str:
@@ -85,7 +87,8 @@ def _cost_words(status: Status) -> str:
     if status.missing:
         return f"nothing now: no running machine{so_far}"
     price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
-    return "-" if price is None else f"{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
+    most = "at most " if status.recorded is not None and status.recorded.current.any_pool else ""
+    return "-" if price is None else f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,12 @@ from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.settling import observe_settled
 from tgi_deploy.operations.watching.limits import Running
-from tgi_deploy.operations.watching.lookup import is_stopped, look_at
+from tgi_deploy.operations.watching.lookup import given_ends, is_stopped, look_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign
+from tgi_deploy.reconcile.ends import ends_of, stamp
 from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.text import option_duration
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.resource import TAG_ID, TAG_UPDATE, revision_of
 
@@ -170,9 +174,30 @@ def findings_of(
     """Return the warnings to show before confirmation. Raises DeployError if the attempt is impossible."""
     return (
         *_in_the_clear(context, launch),
+        *_dropped_limits(context, deployment, attempt),
         *check_restorable(context, request.plan_revision, deployment),
         *(preflight(context, launch, deployment, attempt) if request.preflight else ()),
     )
+
+
+def _dropped_limits(context: Context, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:
+    """Warn about an update without a limit where the running revision has one."""
+    rollout = deployment.rollout
+    known = deployment.ends if rollout is None or rollout.ends is None else rollout.ends
+    before, after = (ends_of(replaced(deployment, ends=ends), ()) for ends in (known, attempt.ends))
+    if rollout is None or not before or after:
+        return ()
+    first, number = before[0], deployment.current.number
+    idle = f"ends after {option_duration(first.seconds or 0)} without requests"
+    when = f"ends at {stamp(first.at)}" if first.at else idle
+    words = shlex.join(given_ends(known)) or "--ttl 2h"
+    found = warning(
+        "limits_dropped",
+        f"revision {number} of '{deployment.name}' {when}; this update names no limit, so nothing would end it",
+        f"add {words}, or another limit",
+    )
+    context.reporter.warn(found)
+    return (found,)
 
 
 def _in_the_clear(context: Context, launch: Launch) -> tuple[Problem, ...]:

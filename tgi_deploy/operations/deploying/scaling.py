@@ -7,13 +7,14 @@ number and range are recorded before the call, so that the same command finishes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.current_state import current_machine
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.planning.option_texts import replicas_of
-from tgi_deploy.operations.watching.ledger import RESIZED
+from tgi_deploy.operations.watching.ledger import PRICED, RESIZED
 from tgi_deploy.operations.watching.limits import LeaseKeeper
 from tgi_deploy.planner.time_to_ready import phases_of_restart
 from tgi_deploy.reconcile.executor import event_data
@@ -22,6 +23,7 @@ from tgi_deploy.text import quoted
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.request import Replicas
+from tgi_deploy.values.resource import TAG_PRICE
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.targets.protocol import LaunchRequest, TargetFacts
     from tgi_deploy.values.base import Value
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, Pool, ResourceRecord
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument, PlannedCost
     from tgi_deploy.values.supply import CostLine
@@ -38,14 +40,26 @@ if TYPE_CHECKING:
 _ROOM: Final = frozenset({"no_free_gpus", "cluster_quota"})
 
 
+@runtime_checkable
+class Cutting(Protocol):
+    """A target whose cloud may cut off requests when a smaller number of replicas is asked for."""
+
+    def cut_off(self, deployment: Deployment) -> Problem | None:
+        """Return the warning about the requests that may be cut off; None if all have enough time."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaleOutcome:
-    """The outcome. `before` is the number or range recorded before; `ready` is None without waiting."""
+    """`before` is the number or range on record; `ready` is None if nothing was waited for.
+
+    `remarks` are warnings that were reported before the change.
+    """
 
     deployment: Deployment
     before: Replicas
     replicas: Replicas
     ready: ReadyReport | None = None
+    remarks: tuple[Problem, ...] = ()
 
 
 def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True) -> ScaleOutcome:
@@ -77,17 +91,50 @@ def resized(
     target, machine, executor = _scaling(context, deployment), deployment.machine, context.executor()
     recorded, range_stays = bounds_of(deployment), context.target(deployment.target).facts.range_of_revision
     before = one(size_of(deployment)) if range_stays else recorded
-    _check_room(context, target, deployment, replicas)
+    remarks = _check_room(context, target, deployment, replicas)
     changes = target.follow(deployment, replicas, options)
     sized = _with_size(deployment, replicas, recorded if range_stays else replicas)
     deployment = executor.execute(executor.save(sized), changes)
     if machine is not None and not replicas.varies:
         context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": replicas.least})
     if machine is not None:
+        _tag_price(context, deployment, machine)
         data = event_data(machine, machine.attributes, deployment)
         executor.event(deployment, RESIZED, f"{before.words} replicas became {replicas.words}", data=data)
     ready = _all_ready(context, deployment) if wait else None
-    return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready)
+    if ready is not None:
+        deployment = in_its_pool(context, deployment)
+    return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready, remarks=remarks)
+
+
+def in_its_pool(context: Context, deployment: Deployment) -> Deployment:
+    """Record in which pool a deployment runs whose cloud chose it, and the price there: of several, the highest."""
+    revision, machine = deployment.current, deployment.machine
+    if machine is None or not revision.any_pool:
+        return deployment
+    found = context.cloud(machine.place).handler(machine.kind).read(machine.attributes)
+    kinds = found.attributes.get("instance_type", "").split(", ") if found is not None else []
+    used = sorted((pool for pool in revision.pools if pool.instance_type in kinds), key=_price, reverse=True)
+    if len(used) != len(kinds):
+        return deployment
+    pools = (*used, *(pool for pool in revision.pools if pool not in used))
+    executor = context.executor()
+    deployment = executor.save(deployment.with_revision(replaced(revision, pools=pools, any_pool=False)))
+    _tag_price(context, deployment, machine)
+    text = f"{machine.attributes['id']} runs on {' and '.join(kinds)}"
+    executor.event(deployment, PRICED, text, data=event_data(machine, machine.attributes, deployment))
+    return deployment
+
+
+def _price(pool: Pool) -> Decimal:
+    return pool.machine_usd_per_hour or Decimal(0)
+
+
+def _tag_price(context: Context, deployment: Deployment, machine: ResourceRecord) -> None:
+    """Tag a machine with its price now, for computers without the record."""
+    price = deployment.price_of(machine.key)
+    if price is not None:
+        context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"tags": {TAG_PRICE: str(price)}})
 
 
 def bounds_of(deployment: Deployment) -> Replicas:
@@ -176,7 +223,7 @@ def _with_size(deployment: Deployment, replicas: Replicas, range_: Replicas) -> 
     if range_.varies or asked.replicas.varies:
         asked = replaced(asked, replicas=range_)
     sized = replaced(plan, chosen=chosen, cost=_cost_of(plan, number), requirements=asked)
-    return deployment.with_revision(replaced(revision, plan=sized, pools=pools))
+    return deployment.with_revision(replaced(revision, plan=sized, pools=pools, any_pool=len(pools) > 1))
 
 
 def _cost_of(plan: PlanDocument, number: int) -> PlannedCost:
@@ -201,24 +248,33 @@ def _scaling(context: Context, deployment: Deployment) -> Scaling:
     return target
 
 
-def _check_room(context: Context, target: Scaling, deployment: Deployment, replicas: Replicas) -> None:
-    """Raise a shortage of room, and warn about what room costs. A range may have room for its least number only."""
-    running = target.running(deployment)
+def _check_room(context: Context, target: Scaling, deployment: Deployment, replicas: Replicas) -> tuple[Problem, ...]:
+    """Return the warnings about a smaller number that may cut off requests, and about what room for more costs.
+
+    Raises DeployError for a shortage of room; a range may have room for its least number only.
+    """
+    running, found = target.running(deployment), list[Problem]()
+    cut = target.cut_off(deployment) if replicas.least < running and isinstance(target, Cutting) else None
+    if cut is not None:
+        found.append(cut)
     for number in dict.fromkeys((replicas.least, replicas.most or replicas.least)):
-        found = target.shortage(deployment, number - running) if number > running else None
-        if found is None:
+        shortage = target.shortage(deployment, number - running) if number > running else None
+        if shortage is None:
             continue
-        if found.severity == "warning" and number == replicas.most:
-            context.reporter.warn(found)
-        elif found.severity == "error" and number > replicas.least and found.code in _ROOM:
-            text = f"at most {number} replicas: {found.message}"
-            context.reporter.warn(warning("no_room_to_grow", text, "more start only once there is room for them"))
-        elif found.severity == "error":
+        if shortage.severity == "warning" and number == replicas.most:
+            found.append(shortage)
+        elif shortage.severity == "error" and number > replicas.least and shortage.code in _ROOM:
+            text = f"at most {number} replicas: {shortage.message}"
+            found.append(warning("no_room_to_grow", text, "more start only once there is room for them"))
+        elif shortage.severity == "error":
             raise DeployError(
-                found.code,
-                f"scaling '{deployment.name}' to {number}: {found.message}",
-                hint=f"{found.hint}; nothing has changed",
+                shortage.code,
+                f"scaling '{deployment.name}' to {number}: {shortage.message}",
+                hint=f"{shortage.hint}; nothing has changed",
             )
+    for item in found:
+        context.reporter.warn(item)
+    return tuple(found)
 
 
 def _all_ready(context: Context, deployment: Deployment) -> ReadyReport:

@@ -59,7 +59,7 @@ from tgi_deploy.operations.deploying.rolling import (
     withdraw,
 )
 from tgi_deploy.operations.deploying.rollout import near, next_revision, not_planned_again, relaunched, update_of
-from tgi_deploy.operations.deploying.scaling import keeping_size, with_replicas
+from tgi_deploy.operations.deploying.scaling import in_its_pool, keeping_size, with_replicas
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
@@ -512,7 +512,7 @@ def _make_ready(
     refused = context.clock.now() - since if since else None
     what = f"{deployment.endpoint} serves {request.plan.request.model.name}"
     executor.event(deployment, "ready", what, data=proof.measured)
-    done = finish(context, deployment)
+    done = finish(context, in_its_pool(context, deployment))
     refused_s = refused.total_seconds() if refused else done.refused_s
     return replace(outcome, ready=ready, proof=proof, refused_s=refused_s, deployment=done.deployment)
 

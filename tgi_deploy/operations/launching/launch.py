@@ -92,7 +92,8 @@ def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, launch: Laun
         plan, candidate, launch, replaced(pool_of(candidate, attempt.place), zone=zone), clock.now()
     )
     kept = {name: getattr(wanted, name) for name in ("number", "origin", "created_at", "update")}
-    return replaced(made, **kept)
+    others = tuple(pool_of(item, attempt.place) for item in attempt.others)
+    return replaced(made, pools=(*made.pools, *others), any_pool=bool(others), **kept)
 
 
 def pending_revision(plan: Plan, candidate: Candidate, launch: Launch, pool: Pool, at: datetime) -> Revision:

@@ -21,16 +21,37 @@ if TYPE_CHECKING:
     from tgi_deploy.values.supply import Offer
 
 
-def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str) -> tuple[HardwareEntry, ...]:
-    """Return one entry per name, in order.
+def compare(
+    names: Sequence[str], catalog: Catalog, *, region: str, release: str, hosted: Sequence[Catalog] = ()
+) -> tuple[HardwareEntry, ...]:
+    """Return one entry per name, in order. `hosted` are the catalogs of services, which have machines of their own.
 
     Raises InputError `unknown_accelerator`, `unknown_instance_type`, `unknown_region` or
     `unknown_engine_version`.
     """
     offers = catalog.offers((region,), ("on-demand",))
     catalog.release(release)
-    found = dict.fromkeys(_find(name, catalog) for name in names)
-    return tuple(_entry(item, offers, catalog, release) for item in found)
+    found: dict[Accelerator | InstanceType, HardwareEntry] = {}
+    for name in names:
+        owner = next((item for item in hosted if name in item.instance_types()), None)
+        if owner is None:
+            item = _find(name, catalog)
+            found[item] = _entry(item, offers, catalog, release)
+        else:
+            item = owner.instance_type(name)
+            found[item] = _hosted_entry(item, owner, region, release, known=catalog.default_release)
+    return tuple(found.values())
+
+
+def _hosted_entry(item: InstanceType, owner: Catalog, region: str, release: str, *, known: str) -> HardwareEntry:
+    """Return the entry of a service's machine. By default, `known`, it is judged for the service's own release."""
+    offers = owner.offers((region,), ("on-demand",)) if region in owner.regions() else ()
+    runs = release in owner.release_versions()
+    shown = _entry(item, offers, owner, release if runs else owner.default_release)
+    if runs or release == known:
+        return shown
+    reason = f"There is no {owner.kind_of_release} {release}; the newest is {owner.default_release}."
+    return replaced(shown, engine=_verdict("no", Support(backend=None), reason))
 
 
 def _find(name: str, catalog: Catalog) -> Accelerator | InstanceType:
@@ -97,6 +118,7 @@ def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> Hardwar
         usd_per_gib_hour=round(offer.usd_per_hour / memory_gib, 6),
         source=offer.price_source,
         date=offer.price_date,
+        estimated=offer.estimated,
     )
 
 

@@ -126,6 +126,7 @@ def choice(candidate: Candidate) -> Choice:
         output_tokens_per_s=candidate.performance.output_tokens_per_s,
         price_date=offer.price_date,
         estimated=offer.estimated,
+        streaming_only=candidate.streaming_only,
     )
 
 

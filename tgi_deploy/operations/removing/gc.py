@@ -24,7 +24,7 @@ from tgi_deploy.reconcile.observe import read_recorded
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment
 from tgi_deploy.values.ends import Ends
-from tgi_deploy.values.resource import TAG_ID, TAG_NAME
+from tgi_deploy.values.resource import DESCRIPTION_ONLY, TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -64,7 +64,16 @@ class Group:
 
     @property
     def machine(self) -> Found | None:
-        return next((item for item in self.found if item.is_machine and item.state != "shutting-down"), None)
+        return next(iter(self._machines), None)
+
+    @property
+    def _machines(self) -> tuple[Found, ...]:
+        """Those that exist: neither ending, nor only the description of one that is gone."""
+        return tuple(
+            item
+            for item in self.found
+            if item.is_machine and item.state != "shutting-down" and DESCRIPTION_ONLY not in item.attributes
+        )
 
     @property
     def expires(self) -> datetime | None:
@@ -72,10 +81,9 @@ class Group:
 
         Only the tags of machines count: leftovers of an earlier machine still have that machine's ends.
         """
-        machines = [item for item in self.found if item.is_machine and item.state != "shutting-down"]
-        if not machines:
+        if not self._machines:
             return certain_end(ends_of(self.recorded, (item.tags for item in self.found)))
-        ends = [certain_end(ends_of(self.recorded, (item.tags,))) for item in machines]
+        ends = [certain_end(ends_of(self.recorded, (item.tags,))) for item in self._machines]
         known = [end for end in ends if end is not None]
         return max(known) if len(known) == len(ends) else None
 

@@ -18,7 +18,7 @@ from tgi_deploy.operations.settling import asked_for, await_settled, not_shown_y
 from tgi_deploy.operations.watching.broken_off import recorded_resources
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_events, sighting
 from tgi_deploy.reconcile.errors import LostReplyError
-from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
+from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler, SlowHandler
 from tgi_deploy.reconcile.retry import PollPolicy
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, ChangeSet, Step
@@ -56,6 +56,10 @@ class _GuardedHandler:
     @property
     def unrepeatable(self) -> bool:
         return self.inner.unrepeatable
+
+    @property
+    def slower(self) -> int:
+        return self.inner.slower if isinstance(self.inner, SlowHandler) else 1
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return self.stops.note_found(self.inner.find(tags))

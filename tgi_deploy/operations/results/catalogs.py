@@ -49,13 +49,17 @@ HardwareKind = Literal["accelerators", "instances", "hardware"]
 EntryData = AcceleratorData | InstanceData | EngineData | ModelData
 
 
-def list_result(names: tuple[str, ...], catalog: Catalog, *, region: str, release: str) -> Result[ListData, ListData]:
-    """Return every entry of a kind, or the named hardware. Raises InputError."""
-    data = _listed(names, catalog, region, release)
+def list_result(
+    names: tuple[str, ...], catalog: Catalog, hosted: tuple[Catalog, ...], *, region: str, release: str
+) -> Result[ListData, ListData]:
+    """Return every entry of a kind, or the named hardware. `hosted` are the catalogs of services. Raises InputError."""
+    data = _listed(names, catalog, hosted, region, release)
     return Result(data=data, outcome=data)
 
 
-def _listed(names: tuple[str, ...], catalog: Catalog, region: str, release: str) -> ListData:
+def _listed(
+    names: tuple[str, ...], catalog: Catalog, hosted: tuple[Catalog, ...], region: str, release: str
+) -> ListData:
     kind = names[0] if len(names) == 1 else ""
     if kind == "regions":
         return RegionsData(items=tuple(RegionEntry(name=name) for name in catalog.regions()))
@@ -67,10 +71,11 @@ def _listed(names: tuple[str, ...], catalog: Catalog, region: str, release: str)
         others = (name for name in catalog.hub_ids() if name not in taken)
         return ModelsData(items=(*profiles, *(ModelEntry(name=name, hub_id=name, summary="") for name in others)))
     if kind == "accelerators":
-        return _hardware("accelerators", catalog.names("accelerators"), catalog, region, release)
+        return _hardware("accelerators", catalog.names("accelerators"), catalog, (), region, release)
     if kind == "instances":
-        return _hardware("instances", catalog.names("instances"), catalog, region, release)
-    return _hardware("hardware", names, catalog, region, release)
+        every = tuple(name for item in (catalog, *hosted) for name in item.names("instances"))
+        return _hardware("instances", every, catalog, hosted, region, release)
+    return _hardware("hardware", names, catalog, hosted, region, release)
 
 
 def _engine(catalog: Catalog, version: str) -> EngineEntry:
@@ -89,24 +94,33 @@ def _profiles(catalog: Catalog) -> tuple[ModelEntry, ...]:
     return tuple(ModelEntry(name=item.name, hub_id=item.model.hub_id, summary=item.summary) for item in found)
 
 
-def _hardware(kind: HardwareKind, names: tuple[str, ...], catalog: Catalog, region: str, release: str) -> HardwareData:
+def _hardware(
+    kind: HardwareKind,
+    names: tuple[str, ...],
+    catalog: Catalog,
+    hosted: tuple[Catalog, ...],
+    region: str,
+    release: str,
+) -> HardwareData:
     return HardwareData(
         kind=kind,
         region=region,
         engine_version=release,
         catalog_date=catalog.date,
-        items=compare(names, catalog, region=region, release=release),
+        items=compare(names, catalog, region=region, release=release, hosted=hosted),
     )
 
 
-def entry_result(name: str, catalog: Catalog, *, region: str, release: str) -> Result[EntryData, HardwareEntry | None]:
-    """Return the entry with that name, whatever its kind. Raises InputError `unknown_entry`."""
-    found = _find(catalog, name)
+def entry_result(
+    name: str, catalog: Catalog, hosted: tuple[Catalog, ...], *, region: str, release: str
+) -> Result[EntryData, HardwareEntry | None]:
+    """Return the entry of that name, of any kind. Raises InputError `unknown_entry`."""
+    found = _find(catalog, hosted, name)
     if isinstance(found, Profile):
         return Result(data=ModelData(item=found), outcome=None)
     if isinstance(found, Release):
         return Result(data=EngineData(item=_release(found)), outcome=None)
-    [shown] = compare((found.name,), catalog, region=region, release=release)
+    [shown] = compare((found.name,), catalog, region=region, release=release, hosted=hosted)
     item = {**entry_document(found), "price": shown.price, "engine": shown.engine, "misquoted": shown.misquoted}
     if isinstance(found, Accelerator):
         return Result(data=AcceleratorData(item=AcceleratorItem(**item)), outcome=shown)
@@ -119,10 +133,11 @@ def _release(found: Release) -> EngineItem:
     return EngineItem(**shared, methods=found.methods)
 
 
-def _find(catalog: Catalog, name: str) -> Accelerator | InstanceType | Release | Profile:
+def _find(catalog: Catalog, hosted: tuple[Catalog, ...], name: str) -> Accelerator | InstanceType | Release | Profile:
     finders: tuple[Callable[[str], Accelerator | InstanceType | Release | Profile], ...] = (
         catalog.accelerator,
         catalog.instance_type,
+        *(item.instance_type for item in hosted if name in item.instance_types()),
         catalog.release,
         catalog.resolve,
     )

@@ -152,7 +152,7 @@ def scale_result(found: ScaleOutcome) -> Result[ScaleData, ScaleOutcome]:
         endpoint=found.deployment.endpoint,
         ready=_ready(found.ready),
     )
-    return Result(data=data, outcome=found)
+    return Result(data=data, outcome=found, warnings=found.remarks)
 
 
 def switch_result(found: SwitchOutcome) -> Result[SwitchData, SwitchOutcome]:

@@ -48,11 +48,12 @@ def access_to(context: Context, deployment: Deployment) -> AccessData:
         address = _direct(context, address.tunnel)
     url = address.url
     engine, service = context.engine_of(deployment), deployment.service
-    asked = engine.question(served_as(service.model) if service else "", _QUESTION, _ANSWER_TOKENS)
+    streamed = deployment.plan is not None and deployment.plan.chosen.streaming_only
+    asked = engine.question(served_as(service.model) if service else "", _QUESTION, _ANSWER_TOKENS, streamed=streamed)
     target = context.target_at(address.invoked or record.place)
     if address.invoked and isinstance(target, Invoking) and isinstance(engine, Invocable):
         sent = engine.invocation(asked) or asked
-        shell, python = target.invocation_lines(address, sent.body or {})
+        shell, python = target.invocation_lines(address, sent.body or {}, streamed=sent.streamed)
         return AccessData(
             name=deployment.name, url=url, curl=shell, python=python, tunnel="", unencrypted=unencrypted(deployment),
             certificate=None,

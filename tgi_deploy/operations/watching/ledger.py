@@ -35,7 +35,8 @@ MOVED: Final = "extended"  # the event of a running machine whose limits were ch
 # Events: a machine was stopped, and only its disk is billed from then on; the start of a stopped machine was requested.
 STOPPED: Final = "stopped"
 STARTED: Final = "started"
-RESIZED: Final = "resized"  # the number of replicas has changed, and with it the price
+RESIZED: Final = "resized"  # a machine of several replicas has another number of them, at another price
+PRICED: Final = "priced"  # a machine runs in one of several pools, whose price is known from then on
 _DISK: Final = "disk"
 # The reply to a launch arrives within seconds; any larger difference is clock skew.
 _AGREED: Final = timedelta(minutes=1)
@@ -107,6 +108,9 @@ class Ledger:
         )
         if event.code == RESIZED:
             self._resized(known, event)
+            return
+        if event.code == PRICED:
+            self._put(replace(known, usd_per_hour=money(data.get("usd_per_hour")) or known.usd_per_hour))
             return
         elsewhere = self._switched_elsewhere(known, event)
         if elsewhere is not None:

@@ -272,7 +272,7 @@ def typed_request(
         return "MODEL"
     model = plan.model.served_id if is_folder(plan.model.served_id) else plan.model.profile
     given = _given_options(context, plan.requirements)
-    return shlex.join((model, *given, *_given_ends(ends), *own_words(own or {})))
+    return shlex.join((model, *given, *given_ends(ends), *own_words(own or {})))
 
 
 _FEW_REGIONS: Final = 4
@@ -318,7 +318,8 @@ def _number(value: object) -> str:
     return format(value, "g") if isinstance(value, float) else str(value)
 
 
-def _given_ends(ends: Ends) -> Iterator[str]:
+def given_ends(ends: Ends) -> Iterator[str]:
+    """Yield the limits as words of a command line."""
     limits = (("--ttl", ends.asked_ttl_s), ("--idle-timeout", ends.idle_s), ("--lease", ends.lease_s))
     for flag, seconds in limits:
         if seconds:

@@ -99,7 +99,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deployment:
-    """What UpdateEndpoint asks for: a configuration, its variants with their numbers of instances, and a policy."""
+    """A request to UpdateEndpoint: a configuration, its variants with their numbers of instances, and a policy."""
 
     config: str
     variants: tuple[Variant, ...]
@@ -116,7 +116,7 @@ class Deployment:
 
     @property
     def baking_s(self) -> float:
-        """How long a batch serves before as many old instances end: of the routing, and of the old fleet."""
+        """Return the seconds from a shift of traffic until the old instances are stopped."""
         routing = self._chosen.get("TrafficRoutingConfiguration") or self._chosen
         return float(routing.get("WaitIntervalInSeconds", 0) + self._chosen.get("TerminationWaitInSeconds", 0))
 
@@ -133,13 +133,17 @@ class Deployment:
 
 @dataclass(eq=False, slots=True)
 class Endpoint:
-    """`shown` is moto's endpoint, which answers the describing calls; `desired` the number of instances by variant."""
+    """`shown` is moto's endpoint, which answers the describing calls; `desired` the number of instances by variant.
+
+    `scaled` are the activities of Application Auto Scaling.
+    """
 
     shown: Any
     region: SandboxRegion
     variants: tuple[Variant, ...]
     nodes: list[Node] = field(default_factory=list)
     desired: dict[str, int] = field(default_factory=dict)
+    scaled: list[dict[str, Any]] = field(default_factory=list)
     deleted: bool = False
     _steps: Steps | None = None
 
@@ -155,7 +159,7 @@ class Endpoint:
         return [node for node in self.nodes if node.in_service and node.spec.variant == variant]
 
     def step(self) -> None:
-        """Continue what it is doing."""
+        """Advance the operation in progress, and restart failed instances."""
         if self._steps is not None and next(self._steps, self) is self:
             self._steps = None
         self.nodes = [node for node in self.nodes if not node.gone]
@@ -273,9 +277,9 @@ class Endpoint:
 
         def check() -> None:
             known = cloudwatch_backends[DEFAULT_ACCOUNT_ID][self.region.name].alarms if names else {}
-            rung = [name for name in names if name in known and known[name].state_value == "ALARM"]
-            if rung:
-                raise DeploymentError(_ALARM.format(names=", ".join(rung)))
+            raised = [name for name in names if name in known and known[name].state_value == "ALARM"]
+            if raised:
+                raise DeploymentError(_ALARM.format(names=", ".join(raised)))
             if time.monotonic() > until:
                 raise DeploymentError(_LATE)
 

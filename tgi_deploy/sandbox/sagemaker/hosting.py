@@ -1,4 +1,4 @@
-"""SageMaker's calls about endpoints, answered around moto; a thread goes on with what the endpoints do."""
+"""Answers SageMaker's calls about endpoints, which moto lacks; a thread advances the endpoints."""
 
 from __future__ import annotations
 

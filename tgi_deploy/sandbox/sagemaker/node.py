@@ -82,7 +82,7 @@ class Node:
     requests: set[object] = field(default_factory=set)
     address: tuple[str, int] = ("127.0.0.1", 0)
     instance_id: str = field(default_factory=lambda: f"i-{secrets.token_hex(9)[:17]}")
-    _heard: float = 0.0
+    _first_line_at: float = 0.0
     _ending: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -123,10 +123,10 @@ class Node:
 
         They begin with its first line, so that the speed of this computer does not count.
         """
-        self._heard, missed, due = 0.0, 0, 0.0
+        self._first_line_at, missed, due = 0.0, 0, 0.0
         while job.running() and not self._ending.wait(_TICK_S):
             now = time.monotonic()
-            if missed >= _MISSED or (not self.ready and self._heard and now - self._heard > left_s):
+            if missed >= _MISSED or (not self.ready and self._first_line_at and now - self._first_line_at > left_s):
                 break
             if now >= due:
                 healthy = self._pings()
@@ -135,7 +135,7 @@ class Node:
                 due = now + max(_PING_S / self.spec.speed, _TICK_S * 10) if self.ready else 0.0
         was_ready, self.ready = self.ready, False
         self._end(job)
-        return None if was_ready else time.monotonic() - (self._heard or time.monotonic())
+        return None if was_ready else time.monotonic() - (self._first_line_at or time.monotonic())
 
     def _pings(self) -> bool:
         connection = HTTPConnection(*self.address, timeout=_ANSWER_S)
@@ -199,5 +199,5 @@ class Node:
                 yield launcher, given[name]
 
     def _line(self, text: str) -> None:
-        self._heard = self._heard or time.monotonic()
+        self._first_line_at = self._first_line_at or time.monotonic()
         self.log(f"{self.spec.variant}/{self.instance_id}", text)

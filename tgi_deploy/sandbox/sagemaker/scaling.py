@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -76,6 +77,9 @@ class Scaling:
             return json_answer({"Tags": self._tags_of(call)}, content_type=AMZ_JSON)
         if call.text("ServiceNamespace") != "sagemaker":
             return None
+        if call.action == "DescribeScalingActivities":
+            found = endpoints.get((call.region, resource.removeprefix("endpoint/").partition("/variant/")[0]))
+            return json_answer({"ScalingActivities": _activities(found)}, content_type=AMZ_JSON)
         if call.action in _NEEDS_TARGET and resource not in {one.resource_id for one in targets_of(call.region)}:
             what = f"resource ID: {resource}, scalable dimension: {call.text('ScalableDimension')}"
             message = f"No scalable target registered for service namespace: sagemaker, {what}"
@@ -125,7 +129,30 @@ class Scaling:
         cooldown_s = rule.get("ScaleOutCooldown" if wanted > len(serving) else "ScaleInCooldown", _COOLDOWN_S)
         if wanted != len(serving) and time.monotonic() - history.scaled >= cooldown_s / self._speed:
             self._histories[region, target.resource_id] = _History(scaled=time.monotonic())
+            endpoint.scaled.append(_activity(target, found[0].policy_name if found else "", len(serving), wanted))
             endpoint.scale({variant: wanted})
+
+
+def _activity(target: Any, policy: str, before: int, wanted: int) -> dict[str, Any]:  # noqa: ANN401 -- moto's own class
+    """Return a scaling activity, in AWS's words as its user guide quotes them for another service."""
+    alarm = f"TargetTracking-{target.resource_id}-Alarm{'High' if wanted > before else 'Low'}"
+    return {
+        "ActivityId": secrets.token_hex(16),
+        "ServiceNamespace": "sagemaker",
+        "ResourceId": target.resource_id,
+        "ScalableDimension": _DIMENSION,
+        "Description": f"Setting desired instance count to {wanted}.",
+        "Cause": f"monitor alarm {alarm} in state ALARM triggered policy {policy}",
+        "StartTime": time.time(),
+        "StatusCode": "Successful",
+        "StatusMessage": f"Successfully set desired instance count to {wanted}. Change successfully fulfilled by "
+        "sagemaker.",
+    }
+
+
+def _activities(endpoint: Endpoint | None) -> list[dict[str, Any]]:
+    """Return what was done, the last first."""
+    return list(reversed(endpoint.scaled)) if endpoint is not None else []
 
 
 def _wanted(values: deque[float], target: float, count: int) -> int:

@@ -1,4 +1,7 @@
-"""What would make a launch fail or cost more than planned, found before anything is created. Unknown is not 0."""
+"""Finds what would make a launch fail or cost more than planned, before anything is created.
+
+A quota that can't be read is unknown, which is not 0.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tgi_deploy import bounded_json
 from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.catalog.hosting import read_hosting
 from tgi_deploy.errors import DeployError, error, ok, warning
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import each
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.reply import ReplyError
 from tgi_deploy.targets.sagemaker.options import NAME
-from tgi_deploy.targets.sagemaker.requests import pools
+from tgi_deploy.targets.sagemaker.requests import longest_answer_s, pools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +44,7 @@ _READABLE: Final = "sagemaker"
 
 
 def examined(api: Api, plan: Plan | None, options: SageMakerOptions) -> tuple[Problem, ...]:
-    """Return what `doctor` finds: who asks, what may run there, and, with a plan, what would make it fail."""
+    """Return what `doctor` finds: your identity, the usable types and, with a plan, what would make it fail."""
     found = identity(api)
     if found.severity == "error":
         return (found,)
@@ -61,18 +65,19 @@ def identity(api: Api) -> Problem:
 
 
 def findings(api: Api, plan: Plan, options: SageMakerOptions) -> tuple[Problem, ...]:
-    """Return what is known before a launch: quotas, the price, and how the weights are reached."""
+    """Return what is known before a launch: quotas, prices, and whether the weights can be read."""
     return (
         *_weights(plan, options),
         *_boundary(api, options),
         *_quota(api, plan),
         _price(api, plan),
         *_pools(plan),
+        *_cuts(plan),
     )
 
 
 def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
-    """Yield that the account lacks the policy that every created role carries."""
+    """Yield whether the account lacks the permissions boundary of created roles, or has another version of it."""
     if not options.create_role:
         return
     boundary = read_actions(NAME).boundary
@@ -80,7 +85,11 @@ def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
     try:
         account, partition = api.ask("get_caller_identity", "reading your identity", _account, service="sts")
         arn = boundary.arn(account, partition)
-        api.ask("get_policy", doing, lambda reply: reply.part("Policy").text("Arn"), service="iam", PolicyArn=arn)
+        version = api.ask("get_policy", doing, _version, service="iam", PolicyArn=arn)
+        there = api.ask("get_policy_version", doing, _document, service="iam", PolicyArn=arn, VersionId=version)
+        if there != boundary.document(partition):
+            message = f"{arn} differs from 'doctor --policy --boundary --target {NAME}': roles may lack permissions"
+            yield warning("boundary_differs", message, boundary.renewal(arn))
     except ResourceNotFoundError:
         message = f"the account has no policy {boundary.name!r}, which every created role carries"
         yield error("boundary_missing", message, f"run once, as an administrator of the account: {boundary.creation}")
@@ -88,12 +97,20 @@ def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
         yield _unanswered(problem)
 
 
+def _version(reply: Reply) -> str:
+    return reply.part("Policy").text("DefaultVersionId")
+
+
+def _document(reply: Reply) -> Mapping[str, Any]:
+    return reply.part("PolicyVersion").part("Document").content
+
+
 def _account(reply: Reply) -> tuple[str, str]:
     return reply.text("Account"), reply.text("Arn", prefix="arn:").split(":")[1]
 
 
 def _pools(plan: Plan) -> Iterator[Problem]:
-    """Yield what the most expensive machine costs that SageMaker may use instead, without asking."""
+    """Yield the price of the most expensive machine that SageMaker may use instead, without asking."""
     chosen, every = plan.chosen, pools(plan.chosen, plan.fallbacks)
     names = tuple(every)[1:]
     costliest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
@@ -107,6 +124,22 @@ def _pools(plan: Plan) -> Iterator[Problem]:
             instance_types=names,
             most_usd_per_hour=costliest.cost.usd_per_hour,
         )
+
+
+def _cuts(plan: Plan) -> Iterator[Problem]:
+    """Yield the warning that autoscaling may cut off answers."""
+    found = cut_off(longest_answer_s(plan.chosen), "give one number with --replicas: then only 'scale' changes it")
+    if plan.request.replicas.varies and found is not None:
+        yield found
+
+
+def cut_off(answer_s: int, hint: str) -> Problem | None:
+    """Return the warning if answers may take longer than a machine gets that SageMaker removes."""
+    stop_s = read_hosting(NAME).limits.stop_s
+    if answer_s <= stop_s:
+        return None
+    message = f"a machine that SageMaker removes has {stop_s} s to finish its answers, which may take {answer_s} s"
+    return warning("answers_cut", f"{message}: longer ones are cut off", hint, stop_s=stop_s, answer_s=answer_s)
 
 
 def _weights(plan: Plan, options: SageMakerOptions) -> Iterator[Problem]:
@@ -173,7 +206,7 @@ def _quota(api: Api, plan: Plan) -> Iterator[Problem]:
 
 
 def _usable(api: Api) -> Problem:
-    """Return which types an account may use at all: most quotas are 0 at first."""
+    """Return the types that an account may use in endpoints: most quotas are 0 at first."""
     try:
         usable = sorted(quota.kind for quota in _quotas(api).values() if quota.limit > 0)
     except DeployError as problem:

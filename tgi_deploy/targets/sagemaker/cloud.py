@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.reconcile.observe import search
+from tgi_deploy.targets.sagemaker.alarms import ALARM, Alarms
 from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT, Endpoints
 from tgi_deploy.targets.sagemaker.limits import ROLE, SCHEDULE, roles, schedules
 from tgi_deploy.targets.sagemaker.logs import output, outputs, streams
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 # In order of creation; deletion runs in reverse. The schedule ends the endpoint from before it exists until it is gone.
-KINDS: Final = (ROLE, SCHEDULE, MODEL, ENDPOINT, TARGET)
+KINDS: Final = (ROLE, SCHEDULE, MODEL, ALARM, ENDPOINT, TARGET)
 _HANDLERS: Final[Mapping[str, Callable[[Api], Handler]]] = {
     ROLE: roles,
     SCHEDULE: schedules,
+    ALARM: Alarms,
     ENDPOINT: Endpoints,
     TARGET: ScalableTargets,
 }

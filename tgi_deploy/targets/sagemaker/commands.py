@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _LOOKS: Final = {
     "endpoint": "aws sagemaker describe-endpoint --endpoint-name {endpoint}",
     "model": "aws sagemaker describe-model --model-name {name}",
+    "alarm": "aws cloudwatch describe-alarms --alarm-names {name}",
     "scalable-target": (
         "aws application-autoscaling describe-scalable-targets --service-namespace sagemaker --resource-ids {id}"
     ),
@@ -27,6 +28,7 @@ _REMOVALS: Final = {
         "aws sagemaker delete-endpoint-config --endpoint-config-name {id}"
     ),
     "model": "aws sagemaker delete-model --model-name {name}",
+    "alarm": "aws cloudwatch delete-alarms --alarm-names {name}",
     "schedule": "aws scheduler delete-schedule-group --name {id}",
     "scalable-target": (
         "aws application-autoscaling deregister-scalable-target --service-namespace sagemaker --resource-id {id} "

@@ -1,10 +1,11 @@
 """Endpoints: the machine of a revision is the deployment's endpoint with the revision's configuration.
 
-A configuration can't be changed, and its name has the revision: it is the machine's id and carries its tags. The
-endpoint keeps its name from revision to revision and has the tags of the first one: what owns the name. Properties:
+A configuration can't be changed, and its name contains the revision: it is the machine's id and carries its tags. The
+endpoint keeps its name from revision to revision, and the tags of the first one, which claim the name. Properties:
 name (of the configuration), endpoint, variant (the only `ProductionVariant` of CreateEndpointConfig), replicas,
-most (to how many replicas AWS may scale it; 0: the number is fixed), drain_s (how long a former machine may take to
-finish what it has begun); mutable: replicas, and `tags` that are limits.
+most (to how many replicas AWS may scale it; 0: the number is fixed), drain_s (how long its answers may take, so that a
+later update lets its machines finish them), alarm (which makes SageMaker undo the move; empty for none); mutable:
+replicas, and `tags` that are limits or a price.
 
 * Creating a revision's machine creates its configuration and then the endpoint, or moves the endpoint to it.
 * Deleting it moves the endpoint back to the configuration of a former revision, with as many machines as before, if
@@ -26,7 +27,18 @@ from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.listing import SERVICE, described, listed_with_tags, tags_of_arn
 from tgi_deploy.targets.sagemaker.names import VARIANT, endpoint_of, number_of, place_of
 from tgi_deploy.targets.sagemaker.state import EndpointState, read_endpoint
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found, key_of, machine_key
+from tgi_deploy.values.resource import (
+    DESCRIPTION_ONLY,
+    TAG_ID,
+    TAG_KEY,
+    TAG_NAME,
+    TAG_PREFIX,
+    TAG_PRICE,
+    TAG_SPEC,
+    Found,
+    key_of,
+    machine_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +48,8 @@ if TYPE_CHECKING:
 ENDPOINT: Final = "endpoint"
 # On a configuration: how many machines the endpoint had before it was moved to it.
 TAG_BEFORE: Final = f"{TAG_PREFIX}replicas-before"
+# On a configuration: how many seconds the answers of its machines may take.
+TAG_DRAIN: Final = f"{TAG_PREFIX}drain-s"
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 _RUNTIME: Final = "sagemaker-runtime"
 _SAME: Final = (TAG_ID, TAG_KEY, TAG_SPEC)
@@ -44,14 +58,16 @@ _ONE: Final = {"Type": "INSTANCE_COUNT", "Value": 1}
 _LEAST_SHARE: Final = {"Type": "CAPACITY_PERCENT", "Value": 5}
 _LEAST_ROLLING: Final = 2
 _MOST_SINGLE: Final = 20
-_DRAIN_S: Final = 120
+# Two periods of the alarm and the delay of its metric.
+_LEAST_WAIT_S: Final = 180
+# No answer takes longer: then SageMaker ends its stream.
 _LONGEST_STREAM_S: Final = 480
 _LONGEST_UPDATE_S: Final = 28800
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What is on record at AWS of a revision's configuration."""
+    """A revision's configuration as AWS describes it. `created` is in ISO 8601, empty right after its creation."""
 
     name: str
     arn: str
@@ -69,6 +85,9 @@ class Endpoints:
     rare: ClassVar = False
     runs_engines: ClassVar = True
     unrepeatable: ClassVar = False
+    # SageMaker deletes or moves no endpoint that it is creating or moving. Moving one back starts machines, which takes
+    # about ten minutes, and lets the others finish their answers, which takes up to eight.
+    slower: ClassVar = 3
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         configurations = [
@@ -87,21 +106,24 @@ class Endpoints:
         return tuple(sorted(found, key=lambda item: -number_of(item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- these calls take no token; names are unique in a region
-        """Create the configuration, then create or move the endpoint, unless earlier requests of ours have."""
+        """Create the configuration, then create or move the endpoint, unless an earlier request has done so."""
         state = self.endpoint(properties["endpoint"])
         if state is not None and state.tags.get(TAG_ID) != tags[TAG_ID]:
             raise self._taken(state, tags)
         replicas = properties["replicas"]
         retain = state is not None and replicas <= state.desired <= properties["most"]
-        configuration = self._configured(properties, {**tags, **_own_tags(state, replicas, retain=retain)})
+        own = _own_tags(state, replicas, properties["drain_s"], retain=retain)
+        configuration = self._configured(properties, {**tags, **own})
         if certain_end(ends_of(None, [configuration.tags])) is None:
-            # An earlier endpoint or revision may have left a schedule, which would end this one, too.
+            # An earlier endpoint or revision may have left a schedule, which would delete this one, too.
             enforce(self.api, self._found(configuration, None), configuration.tags)
         if state is None:
             self._created(configuration, tags)
         elif configuration.name not in state.configurations:
             least = state.desired if retain else min(state.desired, replicas)
-            self._moved(state, configuration.name, update_policy(least, properties["drain_s"]), retain=retain)
+            serving = self.configuration(state.configuration)
+            policy = update_policy(least, wait_s(serving), alarm=properties["alarm"])
+            self._moved(state, configuration.name, policy, retain=retain)
         return self.read({"id": configuration.name}) or self._found(
             configuration, self.endpoint(configuration.endpoint)
         )
@@ -146,7 +168,7 @@ class Endpoints:
         )
 
     def _moved(self, state: EndpointState, name: str, policy: Mapping[str, Any], *, retain: bool) -> None:
-        """Move an endpoint to another configuration. `retain`: the number of machines stays."""
+        """Move an endpoint to another configuration. `retain`: keep the number of machines."""
         before_visible(
             self.api,
             lambda: self.api.change(
@@ -169,7 +191,7 @@ class Endpoints:
         return ExistsError(f"creating an endpoint: {state.name} exists, and this tool did not create it")
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Change the number of replicas, or the `tags` that are limits."""
+        """Change the number of replicas, or the `tags` that are limits or a price."""
         tags = properties.get("tags")
         if tags:
             self._limit(attributes, tags)
@@ -180,13 +202,14 @@ class Endpoints:
         found = self.read(attributes)
         if found is None:
             raise ResourceNotFoundError(f"there is no endpoint configuration {attributes['id']} in {self.api.region}")
-        enforce(self.api, found, {**found.tags, **tags})
+        if tags.keys() != {TAG_PRICE}:
+            enforce(self.api, found, {**found.tags, **tags})
         arn = found.attributes["arn"]
         self.api.ask("add_tags", "tagging an endpoint's configuration", lambda reply: reply.optional_parts("Tags"),
                      service=SERVICE, ResourceArn=arn, Tags=tag_list(tags))  # fmt: skip
 
     def _resize(self, attributes: Mapping[str, str], replicas: int) -> None:
-        """Change the number unless it is that already. One that is being created or moved gets it there."""
+        """Change the number of machines, unless SageMaker is creating or moving the endpoint, which sets it, too."""
         state = self.endpoint(endpoint_of(attributes["id"]))
         if state is None or state.desired == replicas or not state.settled:
             return
@@ -212,7 +235,7 @@ class Endpoints:
         configuration, state = self.configuration(name), self.endpoint(endpoint_of(name))
         ours = state is not None and (configuration is None or _same_owner(state, configuration))
         if state is not None and ours and name in state.configurations and not state.ending:
-            self._leave(state, name)
+            self._leave(state, name, configuration)
         elif state is not None and ours and configuration is not None:
             self._resize_back(state, configuration)
         if configuration is not None:
@@ -223,7 +246,7 @@ class Endpoints:
                 EndpointConfigName=name,
             )
 
-    def _leave(self, state: EndpointState, name: str) -> None:
+    def _leave(self, state: EndpointState, name: str, left: Configuration | None) -> None:
         """Move an endpoint back to another revision's configuration, or delete it."""
         if not state.settled and not state.failed:
             raise InUseError(
@@ -233,11 +256,11 @@ class Endpoints:
         if other is None:
             self.api.remove("delete_endpoint", "deleting an endpoint", service=SERVICE, EndpointName=state.name)
             return
-        self._moved(state, other, update_policy(state.desired, _DRAIN_S), retain=True)
+        self._moved(state, other, update_policy(state.desired, wait_s(left)), retain=True)
         raise InUseError(f"the endpoint {state.name} is being moved back to {other}")
 
     def _resize_back(self, state: EndpointState, left: Configuration) -> None:
-        """Return an endpoint that has gone back from a configuration to the number of machines that it had before."""
+        """Give an endpoint that has gone back from a configuration the number of machines that it had before."""
         before = left.tags.get(TAG_BEFORE, "")
         if state.ending or state.failed or not _COUNT.fullmatch(before):
             return
@@ -269,7 +292,7 @@ class Endpoints:
         return None if found is None or tags is None else Configuration(name, *found, tags)
 
     def endpoint(self, name: str, *, tags: Mapping[str, str] | None = None) -> EndpointState | None:
-        """Return its state; None if there is none. `tags` are its own, if they are known."""
+        """Return the state of an endpoint; None if it does not exist. `tags` are the endpoint's, if already known."""
         found = described(self.api, "describe_endpoint", "reading an endpoint", read_endpoint, EndpointName=name)
         if found is None:
             return None
@@ -282,7 +305,7 @@ class Endpoints:
         return f"{client.meta.endpoint_url}/endpoints/{name}/invocations"
 
     def _state_of(self, item: Configuration, endpoints: dict[str, EndpointState]) -> EndpointState | None:
-        """Return the state of a configuration's endpoint, which has other tags if it belongs to somebody else."""
+        """Return the state of a configuration's endpoint; None if that is gone or belongs to someone else."""
         if item.endpoint not in endpoints:
             state = self.endpoint(item.endpoint)
             return state if state is not None and _same_owner(state, item) else None
@@ -305,6 +328,7 @@ class Endpoints:
                 "market": "on-demand",
                 "instance_type": state.instance_type if state is not None else "",
                 "address": self.address(item.endpoint) if alive else "",
+                **({DESCRIPTION_ONLY: "its endpoint is gone"} if state is None else {}),
             },
             tags=dict(item.tags),
             state=status,
@@ -318,9 +342,9 @@ class Endpoints:
         return self._found(item, state)
 
 
-def _own_tags(state: EndpointState | None, replicas: int, *, retain: bool) -> dict[str, str]:
-    """Return the tags of a configuration alone: where its limits are, and the number of machines that it changes."""
-    tags = dict([READS_TAGS])
+def _own_tags(state: EndpointState | None, replicas: int, answer_s: int, *, retain: bool) -> dict[str, str]:
+    """Return the tags of a configuration alone: where its limits are, and what later updates have to know of it."""
+    tags = dict([READS_TAGS, (TAG_DRAIN, str(answer_s))])
     if state is not None and not retain and state.desired != replicas:
         tags[TAG_BEFORE] = str(state.desired)
     return tags
@@ -330,19 +354,34 @@ def _same_owner(state: EndpointState, item: Configuration) -> bool:
     return state.tags.get(TAG_ID) == item.tags.get(TAG_ID)
 
 
-def update_policy(replicas: int, drain_s: int) -> dict[str, Any]:
+def drain_s(configuration: Configuration | None) -> int:
+    """Return how many seconds the answers of a configuration's machines may take: the most there is if unknown."""
+    found = configuration.tags.get(TAG_DRAIN, "") if configuration is not None else ""
+    return min(int(found), _LONGEST_STREAM_S) if _COUNT.fullmatch(found) else _LONGEST_STREAM_S
+
+
+def wait_s(configuration: Configuration | None) -> int:
+    """Return how many seconds SageMaker keeps its machines after it has moved the requests to others.
+
+    That is as long as their answers may take, and long enough for the alarm.
+    """
+    return max(drain_s(configuration), _LEAST_WAIT_S)
+
+
+def update_policy(replicas: int, kept_s: int, *, alarm: str = "") -> dict[str, Any]:
     """Return how an endpoint with that many machines moves: machine by machine, or a second one beside a single one.
 
-    SageMaker ends a former machine 30 s after it has got no more requests, unless it is asked to wait.
+    SageMaker stops the containers of former machines, which then have 30 s, only `kept_s` after it has moved the
+    requests.
     """
-    wait_s = min(drain_s, _LONGEST_STREAM_S)
+    undone = {"AutoRollbackConfiguration": {"Alarms": [{"AlarmName": alarm}]}} if alarm else {}
     if replicas < _LEAST_ROLLING:
         routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
-        return {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing, "TerminationWaitInSeconds": wait_s}}
-    return {
-        "RollingUpdatePolicy": {
-            "MaximumBatchSize": _ONE if replicas <= _MOST_SINGLE else _LEAST_SHARE,
-            "WaitIntervalInSeconds": wait_s,
-            "MaximumExecutionTimeoutInSeconds": _LONGEST_UPDATE_S,
-        }
+        policy = {"TrafficRoutingConfiguration": routing, "TerminationWaitInSeconds": kept_s}
+        return {"BlueGreenUpdatePolicy": policy, **undone}
+    policy = {
+        "MaximumBatchSize": _ONE if replicas <= _MOST_SINGLE else _LEAST_SHARE,
+        "WaitIntervalInSeconds": kept_s,
+        "MaximumExecutionTimeoutInSeconds": _LONGEST_UPDATE_S,
     }
+    return {"RollingUpdatePolicy": policy, **undone}

@@ -1,7 +1,7 @@
 """An endpoint in front of its machines: SageMaker itself starts the new ones and moves the traffic.
 
-It moves new requests as soon as its own health check passes, before this program has proved anything: a revision that
-fails its proof is replaced by the former one again.
+It moves new requests as soon as its own health check passes, before this program has proved anything. A revision that
+fails its proof is replaced by the former one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.retry import PollPolicy, polls
-from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT
+from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT, wait_s
 from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.names import endpoint_name, endpoint_of
 from tgi_deploy.targets.sagemaker.scaling import TARGET, resource_id
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
 
-# How long AWS may be at a change of the number, which starts machines.
+# How long AWS may take to change the number of machines: it may have to start some.
 _SCALING: Final = PollPolicy(deadline_s=1800, poll_s=1, longest_poll_s=15)
 
 
@@ -38,10 +38,13 @@ class EndpointFront:
         return ""
 
     def grace_s(self, deployment: Deployment) -> int:
-        return deployment.current.grace_s
+        """Return how long SageMaker keeps the former machines after it has moved the requests."""
+        machine = deployment.machine
+        known = machine.attributes.get("id") if machine else None
+        return wait_s(self.cloud.endpoints.configuration(known) if known else None)
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
-        """Have AWS change the number of machines from now on, if a range was asked for, or else set the number."""
+        """With a range, register the endpoint for autoscaling; otherwise set the number of machines."""
         name = endpoint_name(deployment.name)
         targets, wanted = self.cloud.handler(TARGET), deployment.wanted
         asked = wanted.plan.requirements.replicas if wanted.plan else None
@@ -74,13 +77,13 @@ class EndpointFront:
         raise DeployError("endpoint_busy", what, hint="run the same 'up' again once it is InService")
 
     def restore(self, machine: ResourceRecord) -> None:
-        """Make the schedule, which all revisions share, end the endpoint by the limits of this one."""
+        """Set the schedule, which all revisions share, to the limits of this one."""
         found = self.cloud.endpoints.read(machine.attributes)
         if found is not None:
             enforce(self.cloud.api, found, found.tags)
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
-        """End at once: SageMaker lets the former machines finish what they have begun before it ends them."""
+        """End at once: SageMaker waits for the open answers of the former machines before it stops them."""
         yield from ()
 
 

@@ -97,14 +97,28 @@ def unreachable(endpoint: str, why: str) -> NotHealthyError:
     )
 
 
-def invocation_lines(region: str, endpoint: str, body: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a line of the AWS CLI, and one of Python, that invoke an endpoint by hand."""
+def invocation_lines(region: str, endpoint: str, body: Mapping[str, Any], *, streamed: bool) -> tuple[str, str]:
+    """Return a line of the shell, and one of Python, that invoke an endpoint by hand.
+
+    The AWS CLI has no command for streams, so that the shell's line runs Python's.
+    """
+    python = _python_line(region, endpoint, body, streamed=streamed)
+    if streamed:
+        return f"python3 -c {shlex.quote(python)}", python
     shell = (
         f"aws sagemaker-runtime invoke-endpoint --region {region} --endpoint-name {endpoint} --content-type {_JSON}"
         f" --cli-binary-format raw-in-base64-out --body {shlex.quote(json.dumps(body))} /dev/stdout"
     )
-    python = (
-        f"import boto3, json; print(boto3.client({SERVICE!r}, region_name={region!r}).invoke_endpoint("
-        f"EndpointName={endpoint!r}, ContentType={_JSON!r}, Body=json.dumps({dict(body)!r}))['Body'].read().decode())"
-    )
     return shell, python
+
+
+def _python_line(region: str, endpoint: str, body: Mapping[str, Any], *, streamed: bool) -> str:
+    form = "_with_response_stream" if streamed else ""
+    answer = (
+        f"boto3.client({SERVICE!r}, region_name={region!r}).invoke_endpoint{form}("
+        f"EndpointName={endpoint!r}, ContentType={_JSON!r}, Body=json.dumps({dict(body)!r}))['Body']"
+    )
+    if streamed:
+        write = "sys.stdout.buffer.write(event['PayloadPart']['Bytes'])"
+        return f"import boto3, json, sys; [{write} for event in {answer}]"
+    return f"import boto3, json; print({answer}.read().decode())"

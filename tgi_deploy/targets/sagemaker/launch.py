@@ -16,7 +16,7 @@ from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.sagemaker.checks import findings
 from tgi_deploy.targets.sagemaker.limits import END, END_ROLE
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
-from tgi_deploy.targets.sagemaker.requests import container, variant
+from tgi_deploy.targets.sagemaker.requests import container, longest_answer_s, pools, variant
 from tgi_deploy.targets.sagemaker.resources import Hosted, resources
 from tgi_deploy.targets.sagemaker.scaling import TARGET
 from tgi_deploy.values.base import replaced
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.serving import Reach
 
 _FILE: Final = "sagemaker.json"
-# What stays beside the endpoint through updates until `down`: without a use it does nothing. So does a schedule whose
-# limits were lifted; one whose end has passed would end the next endpoint, too.
+# Resources that stay through updates until `down`, because they do nothing while they are unused. The same is true of a
+# schedule without a limit; one whose end has passed would delete the next endpoint, too.
 _BESIDE: Final = frozenset({END_ROLE, TARGET})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SageMakerLaunch:
-    """The launch of an endpoint. `cloud` returns a place's."""
+    """The launch of an endpoint. `cloud` returns the cloud of a place."""
 
     context: TargetContext
     request: LaunchRequest
@@ -94,7 +94,7 @@ class SageMakerLaunch:
 
     @property
     def _autoscaled(self) -> bool:
-        """Whether a range is asked for; without one, the plan decides once."""
+        """Whether the request names a range; otherwise the plan chooses the number."""
         return self.plan.request.replicas.varies
 
     def check(self) -> None:
@@ -106,7 +106,7 @@ class SageMakerLaunch:
         self._secrets()
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
-        """Yield the only one."""
+        """Yield the only attempt."""
         deployment, seen = look()
         secrets, options = self._secrets(), self._with_role()
         deployable = self._deployable(deployment)
@@ -121,7 +121,7 @@ class SageMakerLaunch:
             container=container(deployable, options),
             variant=variant(deployable, chosen, self.plan.fallbacks, "", chosen.replicas),
             replicas=chosen.replicas,
-            drain_s=chosen.engine.container.stop.grace_s,
+            drain_s=longest_answer_s(chosen),
             secrets=secrets,
             ends_at=self._ends_at(ends, seen),
             most=(self.plan.request.replicas.most or 0) if self._autoscaled else 0,
@@ -140,6 +140,7 @@ class SageMakerLaunch:
             changes=diff(wanted, deployment.resources, there),
             artifacts=((_FILE, _document(hosted)),),
             ends=ends,
+            others=tuple(pools(chosen, self.plan.fallbacks).values())[1:],
         )
 
     def _deployable(self, deployment: Deployment) -> Deployable:
@@ -156,7 +157,7 @@ class SageMakerLaunch:
         return deployable
 
     def _with_role(self) -> SageMakerOptions:
-        """Return the options with a role: on this computer one is created without being asked for."""
+        """Return the options with a role. In the sandbox, one is created even without --create-role."""
         if self.options.role is not None or self.options.create_role:
             return self.options
         if self.context.loopback:
@@ -170,7 +171,7 @@ class SageMakerLaunch:
     def _secrets(self) -> Mapping[str, str]:
         """Return the container's secrets, as references to the caller's variables.
 
-        Everyone who may describe the model in the account can read its variables, so none is passed on without consent.
+        Whoever may describe the model in the account can read its variables, so that a token needs the user's consent.
         """
         model = self.plan.request.model
         needed = model.model.gated or bool(self.plan.chosen.engine.container.secrets)
@@ -199,7 +200,7 @@ class SageMakerLaunch:
         )
 
     def _ends_at(self, ends: Ends, seen: Sequence[Found]) -> datetime | None:
-        """Return when the schedule ends the endpoint: what its tags say, or, for a new one, its limits."""
+        """Return when the schedule deletes the endpoint: by its tags or, for a new one, by its limits."""
         machine = _alive(seen)
         if machine is not None and reads_tags(machine.tags):
             return certain_end(ends_of(None, [machine.tags]))
@@ -211,7 +212,7 @@ class SageMakerLaunch:
         return self.cloud(self.place).endpoints.address(endpoint_name(deployment.name))
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Return what would make the launch fail: a name that is taken, or what `checks.py` finds."""
+        """Return the findings that would make the launch fail, a taken name among them, and warnings."""
         return (*self._findings(attempt, tags), *findings(self.cloud(attempt.place).api, self.plan, self.options))
 
     def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
@@ -230,5 +231,5 @@ def _alive(seen: Sequence[Found]) -> Found | None:
 
 
 def _document(hosted: Hosted) -> str:
-    """Return what AWS is asked for, without secrets."""
+    """Return the container and the variant of the requests to AWS as JSON, without secrets."""
     return json.dumps({"container": hosted.container, "variant": hosted.variant}, indent=2, sort_keys=True) + "\n"

@@ -1,8 +1,8 @@
-"""What ends an endpoint without the caller: an EventBridge schedule that deletes it, with its own role.
+"""The limits of an endpoint, which hold without the caller: an EventBridge schedule deletes it, with its own role.
 
-The schedule is created before the endpoint. Its role may delete this endpoint alone. SageMaker refuses to delete an
+The schedule is created before the endpoint. Its role may delete only this endpoint. SageMaker refuses to delete an
 endpoint that it is creating or updating, so the schedule tries again every few minutes until it is removed itself. What
-remains costs nothing: `down` and `gc` find it by its tags.
+is left then is free of charge; `down` and `gc` find it by its tags.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def end_resources(*, name: str, deployment_id: str, region: str, at: datetime | 
 
 
 def moment(at: datetime) -> str:
-    """Return when the schedule fires, in UTC."""
+    """Return the time at which the schedule fires, in UTC, as EventBridge Scheduler takes it."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
@@ -85,7 +85,7 @@ def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
                 "Resource": f"arn:{{partition}}:sagemaker:{region}:{{account}}:endpoint/{endpoint_name(name)}",
                 "Condition": {"StringEquals": {f"aws:ResourceTag/{TAG_ID}": deployment_id}},
             },
-            {  # deleting an endpoint whose number of machines AWS changes needs it
+            {  # required to delete an endpoint that is registered for autoscaling
                 "Effect": "Allow",
                 "Action": "application-autoscaling:DeregisterScalableTarget",
                 "Resource": f"arn:{{partition}}:application-autoscaling:{region}:{{account}}:scalable-target/*",
@@ -95,7 +95,7 @@ def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
 
 
 def enforce(api: Api, machine: Found, tags: Mapping[str, str]) -> None:
-    """Make the schedule end the endpoint by the limits in `tags`, or never if there are none."""
+    """Set the schedule to delete the endpoint by the limits in `tags`; without a limit, disable it."""
     at, own = certain_end(ends_of(None, [tags])), schedules(api)
     there = own.find({TAG_NAME: tags[TAG_NAME], TAG_ID: tags[TAG_ID]})
     if at is None and not there:
@@ -108,7 +108,7 @@ def enforce(api: Api, machine: Found, tags: Mapping[str, str]) -> None:
 
 
 def _role_arn(api: Api, role: Resource, machine: Found) -> str:
-    """Return the ARN of the role, which is created if there is none."""
+    """Return the ARN of the schedule's role; create the role if it does not exist."""
     own = roles(api)
     found = own.read({"id": role.properties["name"]})
     if found is None:
@@ -118,6 +118,6 @@ def _role_arn(api: Api, role: Resource, machine: Found) -> str:
 
 
 def _tags(machine: Found, resource: Resource) -> dict[str, str]:
-    """Return the tags of what belongs to a machine's deployment."""
+    """Return the tags of a resource that belongs to a machine's deployment."""
     shared = {name: value for name, value in machine.tags.items() if name not in _OWN}
     return {**shared, TAG_KEY: resource.key, TAG_SPEC: resource.spec}

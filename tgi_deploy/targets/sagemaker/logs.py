@@ -1,7 +1,7 @@
 """The containers' output, from CloudWatch Logs: one stream per machine and start.
 
-A group outlives its endpoint, and a later one of the same name writes to the same group: only streams that are newer
-than a revision's configuration are its own.
+A group outlives its endpoint, and a later endpoint of the same name writes to the same group: only streams that are
+newer than a revision's configuration belong to it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Stream:
 
 
 def streams(api: Api, group: str, since: str) -> tuple[Stream, ...]:
-    """Return the streams that began after a moment (ISO 8601; empty: all), oldest first."""
+    """Return the streams that were created after `since` (ISO 8601; empty: all), oldest first."""
 
     def read(item: Reply) -> Stream:
         return Stream(name=item.text("logStreamName"), created_ms=item.integer("creationTime"))
@@ -74,6 +74,6 @@ def _page(api: Api, group: str, stream: Stream, token: str | None) -> tuple[list
 
 
 def outputs(api: Api, group: str, found: Iterable[Stream]) -> Mapping[str, str]:
-    """Return the output of each machine that writes, by its id; of several starts of one, the last."""
+    """Return the output of each machine by its id; if it started several times, that of the last start."""
     latest = {stream.name.rpartition("/")[2].partition("-data")[0]: stream for stream in found}
     return {machine: output(api, group, stream) for machine, stream in latest.items()}

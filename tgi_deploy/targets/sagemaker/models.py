@@ -28,7 +28,7 @@ MODEL: Final = "model"
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """`secret_of` returns the secret that a reference names."""
+    """Creates, finds and deletes models. `secret_of` returns the secret that a reference names."""
 
     api: Api
     secret_of: Callable[[str], Secret]

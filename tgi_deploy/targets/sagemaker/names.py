@@ -44,11 +44,11 @@ def log_group_of(endpoint: str) -> str:
 
 
 def endpoint_of(revision: str) -> str:
-    """Return the endpoint's name in the name of a revision's model or configuration; others stay as they are."""
+    """Return the endpoint's name, from the name of a revision's model or configuration; other names are unchanged."""
     return revision.rpartition("-r")[0] if number_of(revision) else revision
 
 
 def number_of(revision: str) -> int:
-    """Return the number of the revision in a name; 0 for a name of somebody else's."""
+    """Return the number of the revision in a name; 0 if it has none."""
     number = revision.rpartition("-r")[2]
     return int(number) if number.isascii() and number.isdecimal() else 0

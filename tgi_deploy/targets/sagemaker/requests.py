@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog.hosting import read_hosting
 from tgi_deploy.errors import InputError
-from tgi_deploy.targets.sagemaker.names import VARIANT, log_group
+from tgi_deploy.targets.sagemaker.names import VARIANT, endpoint_name, log_group
 from tgi_deploy.targets.sagemaker.options import NAME
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def variant(
 ) -> dict[str, Any]:
     """Return the only `ProductionVariant` of CreateEndpointConfig.
 
-    Fallbacks that run exactly the same are further pools: SageMaker takes the next one where a type has no capacity.
-    `ready_s` is how long the engine may take, by default what the plan predicts.
+    Fallbacks that run exactly the same container are further pools: SageMaker uses the next one if a type has no
+    capacity. `ready_s` is how long the engine may take to become ready, by default twice the plan's prediction.
     """
     start_s = _within(_predicted_s(deployable.candidate) if ready_s is None else ready_s)
     types = pools(candidate, fallbacks)
@@ -91,7 +91,7 @@ def variant(
 
 
 def pools(candidate: Candidate, fallbacks: Sequence[Candidate]) -> Mapping[str, Candidate]:
-    """Return what runs the same container, best first, by instance type: at most five."""
+    """Return the candidates that run the same container, best first, by instance type: at most five."""
     found = {candidate.offer.instance_type.name: candidate}
     for item in fallbacks:
         if _same(item, candidate) and len(found) < _MOST_POOLS:
@@ -125,12 +125,20 @@ def _predicted_s(candidate: Candidate) -> float:
     return _SLACK * sum(phase.expected_s for phase in candidate.engine.startup)
 
 
+def longest_answer_s(candidate: Candidate) -> int:
+    """Return how long an answer of all tokens may take: the slow end of the prediction, or SageMaker's limit."""
+    speed = candidate.performance
+    slowest_ms = max(speed.tpot_ms, speed.tpot_ms_p95 or 0.0, speed.tpot_ms_span.high if speed.tpot_ms_span else 0.0)
+    longest_s = (speed.ttft_ms + slowest_ms * candidate.engine.settings.max_total_tokens) / 1000
+    return math.ceil(min(longest_s, read_hosting(NAME).limits.stream_s))
+
+
 def _within(seconds: float) -> int:
     return min(max(math.ceil(seconds), _LEAST_S), _MOST_S)
 
 
 def role_statements(name: str, region: str, options: SageMakerOptions) -> list[dict[str, Any]]:
-    """Return what an endpoint's role may do: pull the image, write its own log and metrics, read its weights.
+    """Return what an endpoint's role may do: pull the image, write its log and metrics, watch alarms, read its weights.
 
     In resources, `{partition}` and `{account}` are the role's own.
     """
@@ -150,6 +158,12 @@ def role_statements(name: str, region: str, options: SageMakerOptions) -> list[d
             "Action": "cloudwatch:PutMetricData",
             "Resource": "*",
             "Condition": {"StringLike": {"cloudwatch:namespace": "/aws/sagemaker/*"}},
+        },
+        {
+            "Sid": "Watch",
+            "Effect": "Allow",
+            "Action": "cloudwatch:DescribeAlarms",
+            "Resource": f"arn:{{partition}}:cloudwatch:{region}:{{account}}:alarm:{endpoint_name(name)}-*",
         },
     ]
     if options.weights is not None:

@@ -1,4 +1,4 @@
-"""The desired resources of a deployment: role, limits, model and endpoint. Pure.
+"""The desired resources of a deployment: role, limits, model, the alarm of an update, and endpoint. Pure.
 
 The endpoint's name reserves the deployment's name, and so does the name of its first model, which exists before it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.targets.sagemaker.alarms import ALARM
 from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT
 from tgi_deploy.targets.sagemaker.limits import ROLE, end_resources
 from tgi_deploy.targets.sagemaker.models import MODEL
@@ -30,8 +31,7 @@ class Hosted:
     """Everything that determines the resources. `container` and `variant` are members of AWS's requests.
 
     `secrets`: variables of the container → references. `ends_at`: when its limits end it, None for never.
-    `most`: to how many machines AWS may scale it; 0 if the number is fixed. `drain_s`: how long they may take to
-    finish their requests.
+    `most`: to how many machines AWS may scale it; 0 if the number is fixed. `drain_s`: how long their answers may take.
     """
 
     name: str
@@ -53,11 +53,13 @@ class Hosted:
 
 
 def resources(hosted: Hosted) -> tuple[Resource, ...]:
-    """Return role, limits, model and endpoint."""
+    """Return role, limits, model, alarm and endpoint: a first revision has nothing to go back to, so no alarm."""
     limits = () if hosted.ends_at is None else end_resources(
         name=hosted.name, deployment_id=hosted.deployment_id, region=hosted.region, at=hosted.ends_at
     )  # fmt: skip
-    return (*((_role(hosted),) if hosted.options.create_role else ()), *limits, _model(hosted), _endpoint(hosted))
+    role = (_role(hosted),) if hosted.options.create_role else ()
+    alarm = (_alarm(hosted),) if hosted.revision > 1 else ()
+    return (*role, *limits, _model(hosted), *alarm, _endpoint(hosted))
 
 
 def _role(hosted: Hosted) -> Resource:
@@ -96,6 +98,15 @@ def _model(hosted: Hosted) -> Resource:
     )
 
 
+def _alarm(hosted: Hosted) -> Resource:
+    return Resource(
+        key=revision_key(ALARM, hosted.revision),
+        kind=ALARM,
+        place=hosted.place,
+        properties={"name": revision_name(hosted.name, hosted.revision), "endpoint": endpoint_name(hosted.name)},
+    )
+
+
 def _endpoint(hosted: Hosted) -> Resource:
     model = {"ModelName": Ref(key=revision_key(MODEL, hosted.revision), attribute="name")}
     fixed = {name: value for name, value in hosted.variant.items() if name != "InitialInstanceCount"}
@@ -110,8 +121,9 @@ def _endpoint(hosted: Hosted) -> Resource:
             "replicas": hosted.replicas,
             "most": hosted.most,
             "drain_s": hosted.drain_s,
+            "alarm": revision_name(hosted.name, hosted.revision) if hosted.revision > 1 else "",
         },
-        mutable=("replicas", "most", "drain_s"),
+        mutable=("replicas", "most", "drain_s", "alarm"),
         notes={INVOKED_NOTE: YES},
         is_machine=True,
     )

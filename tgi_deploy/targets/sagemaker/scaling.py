@@ -1,17 +1,22 @@
 """Autoscaling of an endpoint by the number of concurrent requests, through Application Auto Scaling.
 
-Properties: name (of the endpoint), least and most (machines), concurrency (requests at once of one machine, that the
-plan promises). The target carries the tags; its only policy is deleted with it.
+Properties: name (of the endpoint), least and most (machines), concurrency (the concurrent requests that the plan
+promises for one machine). The target carries the tags; its only policy is deleted with it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, carries, each
+from tgi_deploy.targets.reply import ReplyError
 from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name, place_of
+from tgi_deploy.text import one_line
 from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, AutoscalerState, Found
 
 if TYPE_CHECKING:
@@ -26,13 +31,19 @@ _NAMESPACE: Final = "sagemaker"
 _DIMENSION: Final = "sagemaker:variant:DesiredInstanceCount"
 _POLICY: Final = "tgi-deploy"
 _TRACKING: Final = "TargetTrackingScaling"
-# Every 10 s: how many requests a model's container has in work (botocore, `MetricType`).
+# How many requests a model's container is processing, every 10 s (botocore, `MetricType`).
 _METRIC: Final = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
 # Machines are added before the promised number of users is reached, because one takes minutes to start.
 SHARE: Final = 0.7
-# A machine that has just begun to serve, or has just lost its users, should not cause the next change.
+# A machine that has just started to serve, or has just lost its users, should not trigger the next change.
 _OUT_S: Final = 300
 _IN_S: Final = 900
+# AWS does not document that the last change comes first. A page has at most 50.
+_ACTIVITIES: Final = 50
+_WORKED: Final = frozenset({"Successful", "InProgress", "Pending"})
+_LONGEST_STATE: Final = 20
+_LONGEST_WORDS: Final = 160
+_YEARS: Final = range(2000, 9000)
 _AT: Final = {"ServiceNamespace": _NAMESPACE, "ScalableDimension": _DIMENSION}
 
 
@@ -140,11 +151,40 @@ def state_of(api: Api, endpoint: str, wanted: Replicas) -> AutoscalerState:
     if found is not None:
         live = f"{found.attributes['least']}..{found.attributes['most']}"
         problem = "" if live == wanted.words else f"AWS keeps the number within {live}"
-    return AutoscalerState(id=name, least=wanted.least, most=wanted.most or wanted.least, problem=problem)
+    return AutoscalerState(
+        id=name,
+        least=wanted.least,
+        most=wanted.most or wanted.least,
+        problem=problem,
+        latest=_latest(api, name) if found is not None else "",
+    )
+
+
+def _latest(api: Api, name: str) -> str:
+    """Return what AWS did last to an endpoint's number of machines, and why; empty if it did nothing in six weeks."""
+    doing = "reading the last change of the number of machines"
+    try:
+        found = api.ask("describe_scaling_activities", doing, each("ScalingActivities", _activity), service=SERVICE,
+                        ResourceId=name, MaxResults=_ACTIVITIES, **_AT)  # fmt: skip
+    except DeployError as error:
+        return f"unknown: {error.message}"
+    return max(found, default=("", ""))[1]
+
+
+def _activity(item: Reply) -> tuple[str, str]:
+    """Return when a change began, in UTC, and a sentence: what, its state, and the cloud's reason."""
+    began, state = moment_of(item.moment("StartTime")), one_line(item.text("StatusCode"), limit=_LONGEST_STATE)
+    if began is None or began.year not in _YEARS:
+        raise ReplyError("StartTime is not a plausible time")
+    at = f"{began.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    why = item.optional_text("Cause") if state in _WORKED else item.optional_text("StatusMessage")
+    words = one_line(item.text("Description").rstrip("."), limit=_LONGEST_WORDS)
+    reason = one_line(why.rstrip("."), limit=_LONGEST_WORDS)
+    return at, f"{at}: {words} ({state.lower()}){reason and f': {reason}'}"
 
 
 def resource_id(endpoint: str, *, variant: str = VARIANT) -> str:
-    """Return how Application Auto Scaling calls an endpoint's variant."""
+    """Return the id of an endpoint's variant in Application Auto Scaling."""
     return f"endpoint/{endpoint}" + (f"/variant/{variant}" if variant else "")
 
 

@@ -1,4 +1,4 @@
-"""What DescribeEndpoint shows of an endpoint, and what that means for one of its configurations. Pure."""
+"""Reads DescribeEndpoint, and judges what it means for one of the endpoint's configurations. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATUSES: Final[tuple[_Status, ...]] = (
     "UpdateRollbackFailed",
 )
 _SETTLED: Final = frozenset({"InService", "OutOfService", "UpdateRollbackFailed"})
-# Why a machine ended, where AWS gives a sentence without a code.
+# Codes for the end of a machine, for which AWS gives only a sentence.
 _FAILED: Final = "Failed"
 _WENT_BACK: Final = "UpdateRolledBack"
 
@@ -89,8 +89,8 @@ class EndpointState:
     def of(self, configuration: str) -> tuple[str, bool]:
         """Return the state of the machine with a configuration, and whether it is alive.
 
-        One that is neither in service nor on its way is stopped, and only has to be removed: its update failed, or the
-        endpoint is gone. A former one is alive while a later one is: the endpoint can go back to it.
+        A configuration that is neither in service nor being deployed is stopped and only has to be deleted: its update
+        failed, or the endpoint is gone. A former one is alive while a later one is: the endpoint can go back to it.
         """
         if self.ending:
             return "shutting-down", False

@@ -146,6 +146,15 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         status = state.status if state is not None else "gone"
         return error("endpoint_busy", f"the endpoint is {status}", hint="try again once it is InService")
 
+    def cut_off(self, deployment: Deployment) -> Problem | None:
+        """Return the warning if answers may take longer than SageMaker gives a machine that it removes."""
+        from tgi_deploy.targets.sagemaker.checks import cut_off  # noqa: PLC0415 -- planning loads nothing that acts
+        from tgi_deploy.targets.sagemaker.endpoints import drain_s  # noqa: PLC0415 -- as above
+
+        machine, endpoints = deployment.machine, self.cloud_of(deployment.region).endpoints
+        known = endpoints.configuration(machine.attributes["id"]) if machine and "id" in machine.attributes else None
+        return cut_off(drain_s(known), "scale while few requests are open")
+
     def follow(self, deployment: Deployment, replicas: Replicas, options: Value) -> ChangeSet:  # noqa: ARG002 -- the protocol's
         """Return nothing to do: AWS keeps to the range of the last `up`.
 
@@ -186,10 +195,10 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
 
         return invoke(self.cloud_of(address.invoked).api, _endpoint_in(address), body, streamed=streamed)
 
-    def invocation_lines(self, address: Address, body: Mapping[str, Any]) -> tuple[str, str]:
+    def invocation_lines(self, address: Address, body: Mapping[str, Any], *, streamed: bool) -> tuple[str, str]:
         from tgi_deploy.targets.sagemaker.invoking import invocation_lines  # noqa: PLC0415 -- few commands print them
 
-        return invocation_lines(region_of(address.invoked), _endpoint_in(address), body)
+        return invocation_lines(region_of(address.invoked), _endpoint_in(address), body, streamed=streamed)
 
     def cloud(self, place: str) -> Cloud:
         return self.cloud_of(place)

@@ -12,6 +12,7 @@ from builders.requests import shared_catalog
 from fakes.computer import FakeClock
 from fakes.hosting_api import FakeHosting, refusal
 
+from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.targets.aws.api import Api
@@ -31,6 +32,7 @@ class Account(FakeHosting):
     prices: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     policies: tuple[str, ...] = ("tgi-deploy-sagemaker-boundary",)
+    bounds: dict[str, Any] = field(default_factory=read_actions("sagemaker").boundary.document)
 
     @property
     def api(self) -> Api:
@@ -42,7 +44,11 @@ class Account(FakeHosting):
     def _get_policy(self, PolicyArn: str) -> dict[str, Any]:  # noqa: N803 -- the API's
         if PolicyArn.rpartition("/")[2] not in self.policies:
             raise refusal("NoSuchEntity", f"Policy {PolicyArn} was not found.")
-        return {"Policy": {"Arn": PolicyArn}}
+        return {"Policy": {"Arn": PolicyArn, "DefaultVersionId": "v3"}}
+
+    def _get_policy_version(self, PolicyArn: str, VersionId: str) -> dict[str, Any]:  # noqa: N803 -- the API's
+        assert VersionId == "v3"
+        return {"PolicyVersion": {"Document": self.bounds}}
 
     def _list_service_quotas(self, ServiceCode: str) -> dict[str, Any]:  # noqa: N803 -- the API's
         assert ServiceCode == "sagemaker"
@@ -144,6 +150,16 @@ def test_a_created_role_needs_the_boundary():
     assert "--policy-name tgi-deploy-sagemaker-boundary" in found.hint
     role = SageMakerOptions(role="arn:aws:iam::123456789012:role/hosting")
     assert "boundary_missing" not in codes(fitting(policies=()), options=role)
+
+
+def test_an_older_boundary_is_a_warning_with_the_command_that_renews_it():
+    assert "boundary_differs" not in codes(fitting(), options=OPTIONS)
+    older = {"Version": "2012-10-17", "Statement": []}
+    (found,) = (
+        item for item in findings(fitting(bounds=older).api, made(), OPTIONS) if item.code == "boundary_differs"
+    )
+    assert found.severity == "warning"
+    assert "create-policy-version --set-as-default" in (found.hint or "")
 
 
 def test_a_token_in_the_model_is_a_warning():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from fakes.computer import FakeComputer, plan
 from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
 from fakes.hosting_api import refusal
 
+from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart
@@ -25,7 +27,10 @@ from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.plan import Cost
 from tgi_deploy.values.request import Replicas
+from tgi_deploy.values.resource import TAG_PRICE
+from tgi_deploy.values.supply import CostLine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +102,7 @@ def test_an_update_moves_the_endpoint_and_removes_the_former_revision(account):
     assert "delete_endpoint" not in account.hosting.calls
 
 
-CHANGES_OF_AN_UPDATE = 7  # the policy, model, configuration, the move, and the former revision's two deletions
+CHANGES_OF_AN_UPDATE = 8  # the policy, model, alarm, configuration, the move, and the former revision's two deletions
 
 
 @pytest.mark.parametrize(("call", "again"), quick(product(range(1, CHANGES_OF_AN_UPDATE), ["resumed", "removed"]), 4))
@@ -151,7 +156,7 @@ def test_an_update_that_aws_rolls_back_leaves_the_former_revision_serving(accoun
 def test_a_removal_during_an_update_never_moves_the_endpoint_back(account):
     account.up()
     account.hosting.looks = 5
-    account.kill_at(4)
+    account.kill_at(5)
     with pytest.raises(KilledError):
         account.up(plan=another())
     account.kill_at(None)
@@ -269,6 +274,7 @@ def test_an_update_keeps_the_limits_that_it_does_not_name(account):
     deployment = account.up(plan=another())
     assert account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"] == before
     assert deployment.ends.expires_at is not None
+    assert "limits_dropped" not in " ".join(account.around.recorder.lines)
 
 
 @pytest.mark.parametrize("ends", [WantedEnds(idle_s=600), WantedEnds(max_spend_usd=5)])
@@ -313,6 +319,53 @@ def test_a_limit_that_was_set_later_is_no_difference_between_record_and_reality(
     assert status(account.context, "demo").drift == ()
 
 
+def pooled(own_usd, other_usd, replicas=1):
+    """Return a plan with one more pool, and the names of both types."""
+    first = ranged(replicas, replicas, replicas)
+    offer, kind = first.chosen.offer, first.chosen.offer.instance_type
+    priced = [
+        replaced(
+            first.chosen,
+            offer=replaced(offer, instance_type=replaced(kind, name=name), usd_per_hour=Decimal(usd)),
+            cost=Cost(lines=(CostLine(item=name, usd_per_hour=Decimal(usd) * replicas),)),
+        )
+        for name, usd in (("ml.own", own_usd), ("ml.other", other_usd))
+    ]
+    return replaced(first, chosen=priced[0], fallbacks=(priced[1],))
+
+
+def tagged_usd(account, revision=1):
+    tags = account.hosting.configs[f"tgi-deploy-demo-r{revision}"]["Tags"]
+    return Decimal(next(item["Value"] for item in tags if item["Key"] == TAG_PRICE))
+
+
+@pytest.mark.parametrize(("full", "usd"), [((), "1"), (("ml.own",), "3")])
+def test_the_price_is_that_of_the_pool_that_serves(account, full, usd):
+    account.hosting.full = frozenset(full)
+    deployment = account.up(plan=pooled("1", "3"))
+    assert (deployment.usd_per_hour, tagged_usd(account)) == (Decimal(usd), Decimal(usd))
+    assert status(account.context, "demo").usd_per_hour == Decimal(usd)
+    account.around.clock.seconds += 3600
+    (receipt,) = account.down().receipts
+    (line,) = (line for line in receipt.lines if line.is_machine)
+    assert line.usd_per_hour == Decimal(usd)
+
+
+def test_the_price_is_the_highest_while_it_is_unknown_which_pool_serves(account):
+    deployment = account.up(plan=pooled("1", "3"), wait=False)
+    assert (deployment.usd_per_hour, tagged_usd(account)) == (3, 3)
+    assert "at most $3" in status_text(status(account.context, "demo"))
+
+
+def test_the_price_after_scaling_is_recorded_and_tagged(account):
+    account.up(plan=pooled("1", "3"))
+    account.hosting.full = frozenset({"ml.own"})
+    done = scale(account.context, "demo", exactly(2))
+    assert (done.deployment.usd_per_hour, tagged_usd(account)) == (6, 6)
+    done = scale(account.context, "demo", exactly(3), wait=False)
+    assert (done.deployment.usd_per_hour, tagged_usd(account)) == (9, 9)
+
+
 def test_fallbacks_with_the_same_container_are_pools_and_another_machine_than_planned_is_shown(account):
     first = plan()
     kind = first.chosen.offer.instance_type
@@ -343,11 +396,79 @@ def test_what_sagemaker_can_not_do_is_refused(account):
         run_there(account.context, "demo", ("ls",))
 
 
+def policies(account):
+    return [sent["DeploymentConfig"] for call, sent in account.hosting.sent if call == "update_endpoint"]
+
+
 def test_an_endpoint_with_several_machines_is_updated_machine_by_machine(account):
     account.up(plan=ranged(3, 3, 3))
     account.up(plan=another(replicas=3))
-    (sent,) = (sent for call, sent in account.hosting.sent if call == "update_endpoint")
-    assert sent["DeploymentConfig"]["RollingUpdatePolicy"]["MaximumBatchSize"] == {"Type": "INSTANCE_COUNT", "Value": 1}
+    (sent,) = policies(account)
+    assert sent["RollingUpdatePolicy"]["MaximumBatchSize"] == {"Type": "INSTANCE_COUNT", "Value": 1}
+
+
+def answering_in(seconds, made):
+    """Return the plan with a predicted time for an answer of all tokens."""
+    tokens = made.chosen.engine.settings.max_total_tokens
+    speed = replaced(made.chosen.performance, ttft_ms=0, tpot_ms=1000 * seconds / tokens, tpot_ms_span=None)
+    return replaced(made, chosen=replaced(made.chosen, performance=replaced(speed, tpot_ms_p95=None)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits"),
+    [(300, 20, 300), (20, 300, 180), (900, 20, 480)],
+    ids=["as long as the former answers", "as long as the alarm needs", "as long as any stream"],
+)
+@pytest.mark.parametrize("machines", [1, 3])
+def test_an_update_waits_for_the_answers_of_the_revision_that_it_replaces(account, before, after, waits, machines):
+    account.up(plan=answering_in(before, ranged(machines, machines, machines)))
+    outcome = account.up(plan=answering_in(after, another(replicas=machines)))
+    (sent,) = policies(account)
+    policy = next(iter(sent.values()))
+    assert policy.get("TerminationWaitInSeconds", policy.get("WaitIntervalInSeconds")) == waits
+    assert outcome.active == 2
+
+
+def test_going_back_waits_for_the_answers_of_the_revision_that_failed(account):
+    account.up(plan=answering_in(20, plan()))
+    account.around.engine.model_id = "somebody/else"
+    with pytest.raises(NotHealthyError):
+        account.up(plan=answering_in(300, another()))
+    there, back = policies(account)
+    assert there["BlueGreenUpdatePolicy"]["TerminationWaitInSeconds"] == 180
+    assert back["BlueGreenUpdatePolicy"]["TerminationWaitInSeconds"] == 300
+    assert "AutoRollbackConfiguration" not in back
+
+
+def test_aws_goes_back_by_itself_when_the_new_machines_answer_with_errors(account):
+    account.up()
+    assert account.hosting.alarms == {}
+    account.up(plan=another())
+    (sent,) = policies(account)
+    assert sent["AutoRollbackConfiguration"] == {"Alarms": [{"AlarmName": "tgi-deploy-demo-r2"}]}
+    (alarm,) = account.hosting.alarms.values()
+    assert (alarm["MetricName"], "AlarmActions" in alarm) == ("Invocation5XXErrors", False)
+    assert {item["Name"]: item["Value"] for item in alarm["Dimensions"]} == {
+        "EndpointName": "tgi-deploy-demo", "VariantName": "engine", "EndpointConfigName": "tgi-deploy-demo-r2"
+    }  # fmt: skip
+    account.up(plan=another("8"))
+    assert list(account.hosting.alarms) == ["tgi-deploy-demo-r3"]
+    account.down()
+    assert account.hosting.everything == {}
+
+
+def test_fewer_machines_may_cut_off_answers_that_take_longer_than_aws_gives_them(account):
+    account.up(plan=answering_in(300, ranged(3, 3, 3)))
+    scale(account.context, "demo", exactly(4))
+    assert "answers_cut" not in " ".join(account.around.recorder.lines)
+    scale(account.context, "demo", exactly(2))
+    assert "answers_cut" in " ".join(account.around.recorder.lines)
+
+
+def test_short_answers_have_enough_time_when_the_number_shrinks(account):
+    account.up(plan=answering_in(20, ranged(3, 3, 3)))
+    scale(account.context, "demo", exactly(2))
+    assert "answers_cut" not in " ".join(account.around.recorder.lines)
 
 
 def test_a_range_lets_aws_change_the_number_which_up_does_not_reset(account):
@@ -371,6 +492,62 @@ def test_a_number_outside_the_range_and_another_range_are_refused(account, asked
     with pytest.raises(DeployError) as caught:
         scale(account.context, "demo", Replicas(least=asked[0], most=asked[1]))
     assert (caught.value.code, account.hosting.endpoints["tgi-deploy-demo"]["count"]) == ("replicas_out_of_range", 2)
+
+
+def activity(minute, what, state="Successful", **more):
+    return {
+        "StartTime": datetime(2026, 1, 9, 12, minute, tzinfo=timezone(timedelta(hours=2))), "Description": what,
+        "Cause": "monitor alarm high in state ALARM triggered policy tgi-deploy", "StatusCode": state, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        ([], ""),
+        (
+            [activity(1, "Setting desired instance count to 2."), activity(9, "Setting desired instance count to 3.")],
+            (
+                "2026-01-09 10:09:00 UTC: Setting desired instance count to 3 (successful): monitor alarm high in"
+                " state ALARM triggered policy tgi-deploy"
+            ),
+        ),
+        (
+            [activity(1, "Setting it to 4.", "Failed", StatusMessage="Failed to set it to 4.\nReason: quota.")],
+            "2026-01-09 10:01:00 UTC: Setting it to 4 (failed): Failed to set it to 4. Reason: quota",
+        ),
+    ],
+    ids=["none", "the last", "a failed one"],
+)
+def test_status_shows_what_aws_did_last_to_the_number(account, found, shown):
+    account.up(plan=ranged(1, 4))
+    account.hosting.activities = found
+    seen = status(account.context, "demo")
+    assert seen.autoscaler.latest == shown
+    assert ("last: " in status_text(seen)) == bool(shown)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        activity(1, "\x1b[2J" + "x" * 100_000, Cause="\u202e" + "y" * 100_000),
+        activity(1, "fine", StartTime=datetime(1, 1, 1, tzinfo=UTC)),
+        {"StartTime": 5, "Description": [], "StatusCode": None},
+    ],
+)
+def test_hostile_words_of_the_cloud_stay_short_and_on_one_line(account, hostile):
+    account.up(plan=ranged(1, 4))
+    account.hosting.activities = [hostile]
+    latest = status(account.context, "demo").autoscaler.latest
+    assert len(latest) < 500
+    assert latest.isprintable()
+
+
+def test_status_without_the_permission_to_read_changes_says_so(account):
+    account.up(plan=ranged(1, 4))
+    account.hosting.refusals["describe_scaling_activities"] = refusal("AccessDeniedException", "not allowed")
+    found = status(account.context, "demo").autoscaler
+    assert (found.problem, found.latest.startswith("unknown: ")) == ("", True)
 
 
 def test_a_number_within_the_range_leaves_the_range(account):

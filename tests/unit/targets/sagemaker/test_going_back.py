@@ -51,7 +51,7 @@ def test_a_failed_update_leaves_the_limits_of_what_serves(account, before, asked
 @pytest.mark.parametrize("then", [plan(), another("9")], ids=["the former plan", "a third plan"])
 def test_a_killed_update_that_is_not_resumed_leaves_the_limits_of_what_serves(account, then):
     account.up()
-    account.kill_at(7)  # the schedule is there, the endpoint is being moved
+    account.kill_at(8)  # the schedule is there, the endpoint is being moved
     with pytest.raises(KilledError):
         account.up(plan=another(), ends=WantedEnds(ttl_s=3600))
     assert schedule_of(account)["StartDate"] is not None
@@ -107,7 +107,7 @@ def test_an_update_that_is_not_proved_is_put_back_with_as_many_machines_as_befor
 
 def test_a_killed_update_that_is_not_resumed_leaves_as_many_machines_as_before(account):
     account.up()
-    account.kill_at(4)
+    account.kill_at(5)
     with pytest.raises(KilledError):
         account.up(plan=another(replicas=4))
     account.kill_at(None)
@@ -147,7 +147,7 @@ def test_the_command_that_removes_a_revision_by_hand_deletes_the_endpoint_only_w
     )
 
 
-CHANGES_UNTIL_BACK = 15  # role and schedule, model, configuration, the move, and the way back
+CHANGES_UNTIL_BACK = 17  # role and schedule, model, alarm, configuration, the move, and the way back
 
 
 @pytest.mark.parametrize("call", quick(range(1, CHANGES_UNTIL_BACK), 3))

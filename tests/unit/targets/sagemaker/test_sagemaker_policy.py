@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders.iam import allows
 from fakes.computer import FakeComputer, fake_ec2, plan, request
+from fakes.hosting_account import another
 from fakes.hosting_api import FakeHosting
 
 from tgi_deploy.catalog.actions import read_actions
@@ -17,6 +18,7 @@ from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.status import status
 from tgi_deploy.secret import Secret
 from tgi_deploy.targets.aws.api import Api
 from tgi_deploy.targets.aws.errors import iam_action
@@ -38,7 +40,8 @@ ACTIONS = read_actions("sagemaker")
 ROLE = "arn:aws:iam::123456789012:role/hosting"
 OURS = {"aws:ResourceTag/tgi-deploy:id": "some"}
 SERVICES = (
-    ("application-autoscaling", ("scalable", "scaling_policy")),
+    ("application-autoscaling", ("scalable", "scaling_")),
+    ("cloudwatch", ("alarm",)),
     ("logs", ("log_",)),
     ("scheduler", ("schedule",)),
     ("iam", ("role", "get_policy")),
@@ -49,6 +52,8 @@ SERVICES = (
 
 
 def service_of(method: str, sent: dict[str, Any]) -> str:
+    if ":cloudwatch:" in sent.get("ResourceARN", ""):
+        return "cloudwatch"
     if method == "list_tags_for_resource":
         return "application-autoscaling" if "ResourceARN" in sent else "scheduler"
     return next((name for name, words in SERVICES if any(word in method for word in words)), "sagemaker")
@@ -65,6 +70,13 @@ def asked(method: str, sent: dict[str, Any], hosting: FakeHosting) -> Iterator[t
         of = {"application-autoscaling:service-namespace": "sagemaker"}
         listing = method.startswith("describe")
         yield action, "*" if listing else f"arn:aws:application-autoscaling:us-east-1:{base}:scalable-target/x", of
+    elif service == "cloudwatch":
+        names = sent.get("AlarmNames") or [sent.get("AlarmName") or sent.get("ResourceARN", "").rpartition(":")[2]]
+        for name in names:
+            resource = "*" if method.startswith("describe") else f"arn:aws:cloudwatch:us-east-1:{base}:alarm:{name}"
+            yield action, resource, {}
+            if "Tags" in sent:
+                yield "cloudwatch:TagResource", resource, {}
     elif service == "logs":
         yield action, f"arn:aws:logs:us-east-1:{base}:log-group:{sent['logGroupName']}", {}
     elif service == "scheduler":
@@ -114,6 +126,9 @@ class Life:
         made = replaced(made, request=replaced(made.request, replicas=Replicas(least=1, most=most)))
         up(self.context, request(made, target="sagemaker", options=options, environ={}, wait=True, **changes))
 
+    def update(self, options: SageMakerOptions) -> None:
+        up(self.context, request(another(), target="sagemaker", options=options, environ={}, wait=True))
+
     def refused(self, *features: str) -> set[str]:
         """Return the actions that the policy for these features does not allow, of all calls so far."""
         document = policy(ACTIONS, (*ACTIONS.core, *features))
@@ -136,7 +151,9 @@ def life(tmp_path: Path) -> Life:
 def test_a_plain_deployment_needs_the_features_of_every_one(life: Life):
     life.up(SageMakerOptions(role=ROLE))
     scale(life.context, "demo", Replicas(least=2, most=2))
+    life.update(SageMakerOptions(role=ROLE))
     life.down()
+    assert "put_metric_alarm" in life.hosting.calls
     assert len(life.hosting.sent) > 20
     assert life.refused() <= SEARCHES
 
@@ -148,6 +165,7 @@ def test_a_feature_needs_its_own_permissions(life: Life, feature: str):
             **({"ends": WantedEnds(ttl_s=7200)} if feature == "limits" else {}))  # fmt: skip
     if feature == "limits":
         extend(life.context, "demo", WantedEnds(ttl_s=14400))
+    status(life.context, "demo")
     life.down()
     assert life.refused(feature) <= SEARCHES
     assert life.refused() - SEARCHES, "otherwise its statements would be unnecessary"
@@ -155,6 +173,8 @@ def test_a_feature_needs_its_own_permissions(life: Life, feature: str):
 
 def test_what_is_not_ours_is_out_of_reach(life: Life):
     life.up(SageMakerOptions(create_role=True), most=4, ends=WantedEnds(ttl_s=7200))
+    status(life.context, "demo")
+    life.update(SageMakerOptions(create_role=True))
     life.down()
     document = policy(ACTIONS, tuple(ACTIONS.features))
     reached = {
