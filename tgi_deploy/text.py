@@ -33,6 +33,11 @@ def rate(usd_per_hour: Decimal | float | None, *, estimated: bool = False) -> st
     return f"{usd(usd_per_hour, estimated=estimated)}/h"
 
 
+def dated(date: str, *, estimated: bool) -> str:
+    """Return a price's date: `listed 2026-07-20`, `estimated 2025-06-28`; empty without one."""
+    return f"{'estimated' if estimated else 'listed'} {date}" if date else ""
+
+
 def usd_spent(amount: Decimal | None, *, estimated: bool = False) -> str:
     """Format a cost in whole cents, rounded up, so that only a cost of zero is `$0.00`."""
     if amount is None:

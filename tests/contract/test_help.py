@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -86,6 +87,17 @@ def test_every_command_has_a_summary():
         assert item.help.strip().splitlines()[0].endswith((".", ",")) or len(item.help) > 20, path
 
 
+def test_headings_come_in_the_same_order_on_every_page():
+    pages = []
+    for path, item in leaves():
+        ctx = click.Context(item, info_name=path[-1], **item.context_settings)
+        pages.append(re.findall(r"^([A-Z][a-z ]+):$", item.get_help(ctx), re.MULTILINE))
+    order = max(pages, key=len)
+    assert len(order) > 5
+    for page in pages:
+        assert page == sorted(page, key=order.index)
+
+
 def test_every_command_accepts_json():
     for path, item in leaves():
         assert any("--json" in param.opts for param in item.params), path
@@ -149,8 +161,12 @@ def test_docs_are_current(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("word", "expected"), [("ps", "list"), ("watch", "status"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up")]
-)
+    ("word", "expected"),
+    [
+        ("ps", "list"), ("watch", "status"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up"), ("update", "up"),
+        ("ssh", "exec"), ("chat", "ask"), ("bench", "smoke"), ("help", "--help"), ("version", "--version"),
+    ],
+)  # fmt: skip
 def test_a_command_of_another_tool_suggests_ours(capsys, word, expected):
     assert run(ROOT, [word, "x"]) == 2
     assert f"did you mean '{expected}'?" in capsys.readouterr().err

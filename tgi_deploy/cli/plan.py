@@ -81,7 +81,14 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
 @click.option(
     "--explain", is_flag=True, help="Show the bill, memory, command line, intervals, rejections and assumptions."
 )
-@click.option("--lock", type=FILE, metavar="FILE", help="Write the plan to FILE, to review and to deploy exactly.")
+@click.option(
+    "--lock",
+    cls=SectionOption,
+    section="Output",
+    metavar="FILE",
+    type=FILE,
+    help="Also write the plan to FILE, to review and to deploy exactly.",
+)
 @click.option("--locked", type=FILE, metavar="FILE", help="Print the plan from a lock file.")
 @click.option(
     "--why-not",
@@ -94,7 +101,14 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
     metavar="NAME=VALUES",
     help="Plan for several values of one option: a list with commas, 2048..16384*2 to multiply, 1..10+1 to add.",
 )
-@click.option("--csv", type=FILE, metavar="FILE|-", help="Write the table of --sweep as CSV; - is stdout.")
+@click.option(
+    "--csv",
+    cls=SectionOption,
+    section="Output",
+    metavar="FILE|-",
+    type=FILE,
+    help="Write the table of --sweep as CSV; - is stdout.",
+)
 def plan_command(  # noqa: PLR0913 -- one argument an option
     *,
     model: str | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.relax import relaxations
+from tgi_deploy.text import dated
 from tgi_deploy.values.plan import NearMiss
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def _choice(candidate: Candidate) -> str:
     if candidate.replicas > 1:
         shards = f"{candidate.replicas} replicas of {shards}"
     price = f"{'about ' if offer.estimated else ''}${candidate.cost.usd_per_hour:.3f}/h"
+    if date := dated(offer.price_date, estimated=offer.estimated):
+        price = f"{price}, {date}"
     if offer.market == "owned":
         whose = f"a new node, {price}" if offer.is_added else "your own machine"
         return f"{offer.instance_type.name}, {shards}, {whose}"

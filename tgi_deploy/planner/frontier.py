@@ -82,7 +82,7 @@ def point(item: Configuration, *, chosen: bool = False) -> FrontierPoint:
         accelerator=offer.instance_type.accelerator.name, num_shard=evaluation.num_shard,
         replicas=evaluation.replicas, machines=item.machines, quantize=evaluation.scheme.name,
         quality_class=evaluation.quality.grade, total_usd_per_hour=item.usd_per_hour,
-        **shown(speed), chosen=chosen, knee=False, estimated=offer.estimated,
+        **shown(speed), chosen=chosen, knee=False, estimated=offer.estimated, price_date=offer.price_date,
     )  # fmt: skip
 
 

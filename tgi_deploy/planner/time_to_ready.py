@@ -61,8 +61,11 @@ class PhaseEstimate(Frozen, frozen=True, kw_only=True):
 
 
 def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """Return the phases from the launch to the first answer, in order."""
-    host = _host_phases(candidate.offer.instance_type, candidate.storage)
+    """Return the phases from the launch to the first answer, in order. An owned machine needs no time to boot."""
+    host = tuple(
+        replaced(phase, expected_s=0.0) if _is_up(candidate) and phase.phase in _ONLY_RENTED else phase
+        for phase in _host_phases(candidate.offer.instance_type, candidate.storage)
+    )
     hosted = candidate.offer.instance_type.status == "hosted"
     own = (_settled(phase) if hosted else phase for phase in candidate.engine.startup)
     return tuple(_estimate(phase) for phase in (*host, *own))
@@ -110,9 +113,13 @@ def _estimate(phase: StartupPhase) -> PhaseEstimate:
 
 
 def phases_of_start(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """Return the phases that apply: an owned machine is already up, unless a cluster adds it."""
-    there = candidate.offer.market == "owned" and not candidate.offer.is_added
-    return tuple(item for item in estimate(candidate) if not (there and item.phase in _ONLY_RENTED))
+    """Return the phases that apply."""
+    return tuple(item for item in estimate(candidate) if not (_is_up(candidate) and item.phase in _ONLY_RENTED))
+
+
+def _is_up(candidate: Candidate) -> bool:
+    """Return whether the machine is up before the launch: an owned one, unless a cluster adds it."""
+    return candidate.offer.market == "owned" and not candidate.offer.is_added
 
 
 def start_s(candidate: Candidate) -> int:

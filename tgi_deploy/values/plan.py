@@ -194,6 +194,7 @@ class FrontierPoint(Document, frozen=True, kw_only=True):
     chosen: bool
     knee: bool
     estimated: bool = False
+    price_date: str = ""
 
 
 class Neighbor(Document, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.text import count, plural, rate, usd
+from tgi_deploy.cli.views.text import heading, table, with_dates, wrapped
+from tgi_deploy.text import count, dated, plural, rate, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,8 +111,8 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
     if len(points) < 2:  # noqa: PLR2004 -- the choice alone says nothing
         return ""
     shown = _thinned(points)
-    header = ("machine", "runs", "weights", "price", "tokens/s", "first token", "quality", "")
-    rows = [
+    header = ("machine", "runs", "weights", "price", "tokens/s", "first token", "quality", "", "")
+    cells = [
         (
             f"{point.machines} x {point.instance_type}" if point.machines > 1 else point.instance_type,
             _runs(point), _method(point), _price(point), count(point.output_tokens_per_s),
@@ -120,11 +120,12 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
         )
         for point in shown
     ]  # fmt: skip
+    date, rows = with_dates(cells, [dated(point.price_date, estimated=point.estimated) for point in shown])
     more = len(points) - len(shown)
-    note = "no candidate beats these in price, speed and quality at once" + (
-        f"; {more} more with --json" if more else ""
-    )
-    return f"{heading('Frontier', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
+    notes = ["none beats these in price, speed and quality", date, f"{more} more with --json"]
+    note = "; ".join(filter(None, notes if more else notes[:2]))
+    shown_table = table(header[: len(rows[0])], rows, right=_NUMBERS, indent="  ")
+    return f"{heading('Frontier', note)}\n{shown_table}".rstrip("\n")
 
 
 def _price(point: FrontierPoint) -> str:

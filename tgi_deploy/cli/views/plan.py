@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views import choice
-from tgi_deploy.cli.views.text import heading, table, width, wrapped
-from tgi_deploy.text import cents, count, duration, gib, one_line, plural, rate, usd
+from tgi_deploy.cli.views.text import heading, table, width, with_dates, wrapped
+from tgi_deploy.text import cents, count, dated, duration, gib, one_line, plural, rate, usd
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
@@ -280,9 +280,11 @@ def _top(plan: Plan) -> str:
     lines = []
     if plan.alternatives:
         slow = "; * misses the service level" if any(map(_is_slow, plan.alternatives)) else ""
-        lines = [heading("All alternatives", f"best of each accelerator and quality class{slow}")]
-        here = _place(plan.chosen)
-        rows = [_row(number, item, here) for number, item in enumerate(plan.alternatives, start=1)]
+        here, offers = _place(plan.chosen), [item.offer for item in plan.alternatives]
+        cells = [_row(number, item, here) for number, item in enumerate(plan.alternatives, start=1)]
+        date, rows = with_dates(cells, [dated(offer.price_date, estimated=offer.estimated) for offer in offers])
+        note = f"best of each accelerator and quality class{date and f', {date}'}{slow}"
+        lines = [heading("All alternatives", note)]
         lines += table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")[1:]
     if plan.fallbacks:
         pools = dict.fromkeys(_pool(item, plan.chosen) for item in plan.fallbacks)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.text import cents, count, duration, gib, one_line, plural, rate, usd
+from tgi_deploy.cli.views.text import heading, table, with_dates, wrapped
+from tgi_deploy.text import cents, count, dated, duration, gib, one_line, plural, rate, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,12 +86,12 @@ def _cost(plan: PlanDocument) -> str:
         f"{_cents(plan, plan.cost.usd_per_month)} a month" if plan.cost.usd_per_month else "",
         f"{_cents(plan, million)} a million output tokens" if million is not None else "",
     ]
-    dated = f" ({_dated(chosen)})" if chosen.price_date else ""
-    return ", ".join(filter(None, parts)) + dated
+    date = _dated(chosen)
+    return ", ".join(filter(None, parts)) + (f" ({date})" if date else "")
 
 
 def _dated(choice: Choice) -> str:
-    return f"{'estimated' if choice.estimated else 'listed'} {choice.price_date}" if choice.price_date else ""
+    return dated(choice.price_date, estimated=choice.estimated)
 
 
 def _cents(plan: PlanDocument, amount: Decimal) -> str:
@@ -127,23 +127,19 @@ def _load(request: RequestDocument) -> str:
 
 
 def _alternatives(plan: PlanDocument) -> str:
-    """Return the best of the other accelerators and quality classes, a line each.
-
-    The date of their prices is in the heading if it is the same for all.
-    """
+    """Return the best of the other accelerators and quality classes, a line each."""
     shown = plan.alternatives[:_MOST_ALTERNATIVES]
     if not shown:
         return ""
-    dates = {_dated(item) for item in shown}
-    one = dates.pop() if len(dates) == 1 else ""
-    rows = [
+    cells = [
         (
             _machine(item), _cards(item), _precision(item), item.quality_class or "",
             _price(item), f"{count(item.output_tokens_per_s)} tokens/s",
-            "" if _place(item) == _place(plan.chosen) else _place(item), "" if one else _dated(item),
+            "" if _place(item) == _place(plan.chosen) else _place(item),
         )
         for item in shown
     ]  # fmt: skip
+    date, rows = with_dates(cells, [_dated(item) for item in shown])
     lines = table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")
-    note = "best of each accelerator and quality class" + (f", {one}" if one else "")
+    note = "best of each accelerator and quality class" + (f", {date}" if date else "")
     return "\n".join([heading("Alternatives", note), *lines[1:]])

@@ -6,11 +6,13 @@ import csv
 import io
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.views.text import table, wrapped
-from tgi_deploy.text import cents, count, one_line, usd
+from tgi_deploy.cli.views.text import table, with_dates, wrapped
+from tgi_deploy.text import cents, count, dated, one_line, usd
 from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tgi_deploy.values.plan_document import Choice, PlannedSpeed
     from tgi_deploy.values.plan_results import SweepData, SweepRow
 
@@ -37,12 +39,20 @@ def _csv_row(row: SweepRow) -> tuple[str, ...]:
 
 def sweep_text(found: SweepData) -> str:
     """Return the table; values without a plan come after it, each with its reason."""
-    planned = [_cells(row, row.chosen, row.performance) for row in found.rows if row.chosen and row.performance]
+    planned = [(row, row.chosen, row.performance) for row in found.rows if row.chosen and row.performance]
     missed = [
         wrapped(one_line(f"{row.value}  {row.code}: {row.reason}"), first="") for row in found.rows if not row.chosen
     ]
-    shown = table((found.setting, *_COLUMNS), planned, right=_RIGHT) if planned else ""
-    return shown + "".join(f"{line}\n" for line in missed)
+    return _table(found.setting, planned) + "".join(f"{line}\n" for line in missed)
+
+
+def _table(setting: str, planned: Sequence[tuple[SweepRow, Choice, PlannedSpeed]]) -> str:
+    if not planned:
+        return ""
+    dates = [dated(chosen.price_date, estimated=chosen.estimated) for _, chosen, _ in planned]
+    date, rows = with_dates([_cells(*item) for item in planned], dates)
+    header = (setting, *_COLUMNS, "price date")[: len(rows[0])]
+    return table(header, rows, right=_RIGHT) + (f"Prices: {date}.\n" if date else "")
 
 
 def _cells(row: SweepRow, chosen: Choice, speed: PlannedSpeed) -> tuple[str, ...]:

@@ -92,6 +92,13 @@ def table(
     return "\n".join([click.style(texts[0], bold=True), *texts[1:]]) + "\n"
 
 
+def with_dates(rows: Sequence[tuple[str, ...]], dates: Sequence[str]) -> tuple[str, Sequence[tuple[str, ...]]]:
+    """Return the date of the rows' prices and the rows; if dates differ, an empty one and a column of them."""
+    if len(set(dates)) == 1:
+        return dates[0], rows
+    return "", [(*row, date) for row, date in zip(rows, dates, strict=True)]
+
+
 def _bands(widths: Sequence[int], room: int, under: int) -> Iterator[range]:
     """Yield the columns that fit on one line, greedily."""
     start, used = 0, 0

@@ -8,7 +8,7 @@ import click
 
 from tgi_deploy.cli.views.plan import price_of
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.text import count, gib, one_line, plural, rate, usd
+from tgi_deploy.text import count, dated, gib, one_line, plural, rate, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,8 +151,8 @@ def _prices(variant: Variant, request: Request) -> Iterator[str]:
 
 
 def _price(item: Priced, request: Request) -> str:
-    market = f"{item.offer.market}{', estimated,' if item.offer.estimated else ''}"
-    where = f"price, {market} in {item.offer.region}"
+    date = dated(item.offer.price_date, estimated=item.offer.estimated)
+    where = f"price, {item.offer.market} in {item.offer.region}{date and f', {date}'}"
     if item.cost is None:
         return f"{where}: unknown, and an unknown price does not count as free"
     parts = " + ".join(f"{usd(line.usd_per_hour)} {line.item}" for line in item.cost.lines)

@@ -105,8 +105,8 @@ def test_a_request_invalid_for_every_value_is_an_error(catalog):
 
 def test_the_table(tool):
     exit_code, out, _ = tool("plan", "llama3-13b", "--sweep", "budget=0.2,2")
-    header, cheap, dear = out.splitlines()
-    assert exit_code == 0
+    header, cheap, dates, dear = out.splitlines()
+    assert (exit_code, dates) == (0, "Prices: listed 2026-07-20.")
     assert header.split() == [
         "BUDGET",
         "INSTANCE",
