@@ -46,7 +46,7 @@ def test_a_removed_argument_names_its_replacement(row):
     assert argument in inspect.signature(Client if where else method).parameters
 
 
-def test_a_respelled_option_of_a_plan_is_suggested():
-    with pytest.raises(DeployError, match="'utilisation' is not an option") as caught:
-        Client().plan("llama3-8b", utilisation=0.5)
+def test_the_nearest_option_of_a_plan_is_suggested():
+    with pytest.raises(DeployError, match="'utilizations' is not an option") as caught:
+        Client().plan("llama3-8b", utilizations=0.5)
     assert caught.value.hint.startswith("did you mean utilization?")
