@@ -16,6 +16,11 @@ from tgi_deploy.cli.main import EXAMPLES, HIDDEN, NAMES, ROOT, SECTIONS, WORDS_E
 from tgi_deploy.cli.removed import REMOVED
 
 REPOSITORY = Path(__file__).parents[2]
+CONFIG = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
+    "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+    "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
+}  # fmt: skip
 
 
 def commands(item=ROOT, path=()):
@@ -134,6 +139,19 @@ def parse_example(example, path=None):
         item, args = item.get_command(ctx, args[0]), args[1:]
     assert path is None or tuple(taken) == path, example
     item.make_context(taken[-1], list(args), resilient_parsing=False)
+
+
+@pytest.mark.slow
+def test_the_examples_of_plan_have_a_plan(tmp_path, monkeypatch):
+    """Except those that need another file or a Docker host."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").mkdir()
+    (tmp_path / "my-model" / "config.json").write_text(json.dumps(CONFIG))
+    examples = next(item.examples for path, item in leaves() if path == ("plan",))
+    for example in examples:
+        words = shlex.split(example.partition(" > ")[0])[1:]
+        if not {"--own", "--locked", "docker"} & {*words}:
+            assert run(ROOT, words) == 0, example
 
 
 def test_an_example_with_an_invalid_option_is_detected():

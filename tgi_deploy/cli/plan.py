@@ -55,7 +55,7 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
         "tgi-deploy plan llama3-8b --hardware 1xRTX-4090 --context 4096",
         "tgi-deploy plan llama3-70b --own dgx-h100.toml",
         "tgi-deploy plan llama3-8b --target docker",
-        "tgi-deploy plan ./my-model --budget 2 --set max-batch-prefill-tokens=2048 --json",
+        "tgi-deploy plan ./my-model --hardware 1xRTX-4090 --set max-batch-prefill-tokens=2048 --json",
         "tgi-deploy plan llama3-13b --budget 5 --lock llama3-13b.lock.json",
         "tgi-deploy plan --locked llama3-13b.lock.json",
         "tgi-deploy plan llama3-13b --budget 5 --why-not g5.xlarge",
