@@ -55,5 +55,5 @@ def groups_text(title: str, groups: Sequence[Group]) -> str:
         lines.append(f"  {group.name or '(no name)'} ({group.id}): {group.reason}")
         lines.extend(f"    - {item.kind} {item.id} in {item.place}" for item in group.found if group.orphaned)
         if not group.orphaned:
-            lines.append(f"      {plural(len(group.found), 'thing')}")
+            lines.append(f"      {plural(len(group.found), 'resource')}")
     return "\n".join(lines)
