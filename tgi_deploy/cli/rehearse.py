@@ -115,6 +115,6 @@ def _foot(rehearsal: RehearsalData) -> Iterator[str]:
     yield wrapped(f"Calls  {total}: {', '.join(f'{action} {count}' for action, count in calls)}", first="", rest="  ")
     minutes = plural(round(rehearsal.machine_seconds / _MINUTE_S), "minute")
     yield f"Money  {usd(rehearsal.usd)} for {minutes} of machines, if this had been a real cloud"
-    left = plural(len(rehearsal.left), "thing") if rehearsal.left else "nothing"
+    left = plural(len(rehearsal.left), "resource") if rehearsal.left else "nothing"
     yield f"Left   {left}"
     yield from (f"  {item.kind} {item.id}" for item in rehearsal.left)

@@ -64,7 +64,7 @@ def test_the_rehearsal_shows_calls_cost_and_leftovers():
 
 def test_leftovers_are_named():
     rehearsal = a_rehearsal(left=(LeftoverData(kind="instance", id="i-1"),))
-    assert text(rehearsal).endswith("Left   1 thing\n  instance i-1\n")
+    assert text(rehearsal).endswith("Left   1 resource\n  instance i-1\n")
 
 
 def test_leftovers_are_an_error():
