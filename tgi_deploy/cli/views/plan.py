@@ -283,7 +283,7 @@ def _top(plan: Plan) -> str:
         here, offers = _place(plan.chosen), [item.offer for item in plan.alternatives]
         cells = [_row(number, item, here) for number, item in enumerate(plan.alternatives, start=1)]
         date, rows = with_dates(cells, [dated(offer.price_date, estimated=offer.estimated) for offer in offers])
-        note = f"best of each accelerator and quality class{date and f', {date}'}{slow}"
+        note = f"best of each accelerator and class{date and f', {date}'}{slow}"
         lines = [heading("All alternatives", note)]
         lines += table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")[1:]
     if plan.fallbacks:
