@@ -102,10 +102,15 @@ def printable(name: str, limit: int = 200) -> str:
     return shown if len(shown) <= limit else f"{shown[:limit]}…"
 
 
-def one_line(text: str, *, limit: int = MAX_LINE) -> str:
+def one_line(text: str, *, limit: int = MAX_LINE, word_limit: int = MAX_WORD) -> str:
     """Return `text` on one line, with control characters escaped and long words and lines cut in the middle."""
-    words = (_cut(_visible(word), MAX_WORD) for word in text.split())
+    words = (_cut(_visible(word), word_limit) for word in text.split())
     return _cut(" ".join(words), limit)
+
+
+def hint_line(text: str) -> str:
+    """Return a hint on one line. Its words stay whole: a command in it is pasted."""
+    return one_line(text, word_limit=MAX_LINE)
 
 
 def encodable(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from tgi_deploy.cli.main import EXAMPLES, HIDDEN, NAMES, ROOT, SECTIONS, WORDS_E
 from tgi_deploy.cli.removed import REMOVED
 
 REPOSITORY = Path(__file__).parents[2]
+CONFIG = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "intermediate_size": 8192,
+    "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
+    "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
+}  # fmt: skip
 
 
 def commands(item=ROOT, path=()):
@@ -86,6 +92,17 @@ def test_every_command_has_a_summary():
         assert item.help.strip().splitlines()[0].endswith((".", ",")) or len(item.help) > 20, path
 
 
+def test_headings_come_in_the_same_order_on_every_page():
+    pages = []
+    for path, item in leaves():
+        ctx = click.Context(item, info_name=path[-1], **item.context_settings)
+        pages.append(re.findall(r"^([A-Z][a-z ]+):$", item.get_help(ctx), re.MULTILINE))
+    order = max(pages, key=len)
+    assert len(order) > 5
+    for page in pages:
+        assert page == sorted(page, key=order.index)
+
+
 def test_every_command_accepts_json():
     for path, item in leaves():
         assert any("--json" in param.opts for param in item.params), path
@@ -124,6 +141,19 @@ def parse_example(example, path=None):
     item.make_context(taken[-1], list(args), resilient_parsing=False)
 
 
+@pytest.mark.slow
+def test_the_examples_of_plan_have_a_plan(tmp_path, monkeypatch):
+    """Except those that need another file or a Docker host."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").mkdir()
+    (tmp_path / "my-model" / "config.json").write_text(json.dumps(CONFIG))
+    examples = next(item.examples for path, item in leaves() if path == ("plan",))
+    for example in examples:
+        words = shlex.split(example.partition(" > ")[0])[1:]
+        if not {"--own", "--locked", "docker"} & {*words}:
+            assert run(ROOT, words) == 0, example
+
+
 def test_an_example_with_an_invalid_option_is_detected():
     with pytest.raises(click.NoSuchOption):
         parse_example("tgi-deploy plan llama3-13b --bugdet 5")
@@ -149,8 +179,12 @@ def test_docs_are_current(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("word", "expected"), [("ps", "list"), ("watch", "status"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up")]
-)
+    ("word", "expected"),
+    [
+        ("ps", "list"), ("watch", "status"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up"), ("update", "up"),
+        ("ssh", "exec"), ("chat", "ask"), ("bench", "smoke"), ("help", "--help"), ("version", "--version"),
+    ],
+)  # fmt: skip
 def test_a_command_of_another_tool_suggests_ours(capsys, word, expected):
     assert run(ROOT, [word, "x"]) == 2
     assert f"did you mean '{expected}'?" in capsys.readouterr().err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from functools import wraps
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
 from tgi_deploy import wiring
+from tgi_deploy.errors import InputError
+from tgi_deploy.values.options import REMOVED_OPTIONS
 from tgi_deploy.wiring import target_names
 
 if TYPE_CHECKING:
@@ -23,6 +26,21 @@ if TYPE_CHECKING:
 
 
 _COMMAND: Final = "a program that uses tgi_deploy.Client"
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
+
+
+def names_replacements(method: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Make a method name the replacement of a removed argument. It raises InputError `unknown_option`."""
+
+    @wraps(method)
+    def checked(*args: _Given.args, **given: _Given.kwargs) -> _Returned:
+        row = next((row for row in REMOVED_OPTIONS if row.command == method.__name__ and row.name in given), None)
+        if row is not None:
+            raise InputError("unknown_option", f"{row.name} of {row.command} was removed", hint=f"use {row.argument}")
+        return method(*args, **given)
+
+    return checked
 
 
 class ClientBase:

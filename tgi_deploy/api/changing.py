@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tgi_deploy import wiring
+from tgi_deploy.api.base import names_replacements
 from tgi_deploy.api.watching import Watching
 from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError, LeftBehindError
 from tgi_deploy.values.base import Result, changed_fields, replaced
@@ -305,6 +306,7 @@ class Changing(Watching):
         )
         return down_result(context, outcome)
 
+    @names_replacements
     def gc(
         self,
         *,

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Unpack
 
 from tgi_deploy import wiring
-from tgi_deploy.api.base import ClientBase
+from tgi_deploy.api.base import ClientBase, names_replacements
 from tgi_deploy.wiring import target_names
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 class Planning(ClientBase):
     """Methods for plans and for the catalog."""
 
+    @names_replacements
     def plan(
         self,
         model: str,
@@ -146,6 +147,7 @@ class Planning(ClientBase):
             profiles_dir=self._profiles_dir,
         )
 
+    @names_replacements
     def diff(
         self,
         old: Path,

@@ -92,11 +92,12 @@ def diff_text(found: Comparison) -> str:
 
 def _row(metric: MetricData) -> tuple[str, str, str, str]:
     change = "-" if metric.change_percent is None else f"{metric.change_percent:+.1f}%"
-    return _LABELS[metric.name], _figure(metric.old), _figure(metric.new), change
+    whole = not any(value % 1 for value in (metric.old, metric.new) if value is not None)
+    return _LABELS[metric.name], _figure(metric.old, whole=whole), _figure(metric.new, whole=whole), change
 
 
-def _figure(value: Decimal | None) -> str:
-    return "-" if value is None else f"{value.quantize(_EXACT) if value % 1 else value:,f}"
+def _figure(value: Decimal | None, *, whole: bool) -> str:
+    return "-" if value is None else f"{value if whole else value.quantize(_EXACT):,f}"
 
 
 def _mark(check: CheckData) -> str:

@@ -22,7 +22,7 @@ from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.cli.progress import connected
 from tgi_deploy.cli.views.text import wrapped
 from tgi_deploy.errors import InputError
-from tgi_deploy.text import one_line, plural
+from tgi_deploy.text import hint_line, one_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,5 +117,5 @@ def _lines(item: Problem, wide: int) -> list[str]:
     message = wrapped(one_line(item.message), first=margin, rest=margin).removeprefix(margin)
     lines = [f"{mark}  {item.code.ljust(wide)}  {message}"]
     if item.hint and item.severity != "ok":
-        lines.append(f"{margin}→ {one_line(item.hint)}")
+        lines.append(f"{margin}→ {hint_line(item.hint)}")
     return lines

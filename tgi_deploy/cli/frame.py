@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PROGRAM: Final = "tgi-deploy"
 COMPLETE_VARIABLE: Final = "_TGI_DEPLOY_COMPLETE"
 _WHOLE_LINE: Final = 200
+# The last headings of each help page by their order; those above them come in the order of the options.
+_LAST: Final = {title: at for at, title in enumerate(("Places", "Network", "Keys and tokens", "Options", "Output"), 1)}
 CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -81,9 +83,9 @@ class FrameCommand(_NamedInEnvelope):
             record = param.get_help_record(ctx)
             if record is not None and isinstance(param, click.Option):
                 sections.setdefault(getattr(param, "section", "Options"), []).append(record)
-        for title, records in sections.items():
+        for title in sorted(sections, key=lambda title: _LAST.get(title, 0)):
             with formatter.section(title):
-                formatter.write_dl(records)
+                formatter.write_dl(sections[title])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(formatter, self.examples)

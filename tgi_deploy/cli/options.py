@@ -146,20 +146,22 @@ yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help=
 
 out_option: Final = click.option("--out", type=FILE, metavar="FILE", help="Write to FILE instead of stdout.")
 
-_LOOK_IN: Final = click.option(
+_LOOK_IN: Final = _option(
     "--region",
     "regions",
     multiple=True,
     metavar="REGION",
+    section=PLACES,
     shell_complete=complete.regions,
     help="Regions to search in addition to recorded ones; repeatable, or 'all'.  [default: the configured one]",
 )
-_LOOK_AT: Final = click.option(
+_LOOK_AT: Final = _option(
     "--target",
     type=click.Choice(target_names()),
     default=target_names()[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
+    section=PLACES,
     help="Where to search: in its regions, or on its host.",
 )
 

@@ -104,9 +104,10 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _instead_of(error: click.ClickException, command_name: str) -> str | None:
     """Return the replacement of a removed option; None for any other error."""
-    from tgi_deploy.cli.removed import REMOVED_OPTIONS  # noqa: PLC0415 -- needed only for a usage error
+    from tgi_deploy.values.options import REMOVED_OPTIONS  # noqa: PLC0415 -- needed only for a usage error
 
-    return REMOVED_OPTIONS.get((command_name, error.option_name)) if isinstance(error, click.NoSuchOption) else None
+    option = (command_name, error.option_name) if isinstance(error, click.NoSuchOption) else None
+    return next((row.now for row in REMOVED_OPTIONS if (row.command, row.flag) == option), None)
 
 
 def _nearest_of(error: click.ClickException) -> Sequence[str]:

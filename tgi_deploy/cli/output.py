@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy.text import one_line
+from tgi_deploy.text import hint_line, one_line
 from tgi_deploy.values.base import Frozen, plain
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def envelope(command: str, result: Result) -> dict[str, Any]:
         "data": plain(result.data),
         "warnings": [{"code": item.code, "message": one_line(item.message)} for item in result.warnings],
         "errors": [
-            {"code": item.code, "message": one_line(item.message), "hint": one_line(item.hint or "") or None}
+            {"code": item.code, "message": one_line(item.message), "hint": hint_line(item.hint or "") or None}
             for item in result.errors
         ],
     }
@@ -124,7 +124,7 @@ def message_line(item: Problem) -> str:
 def error_lines(error: Problem) -> Iterator[str]:
     yield f"{click.style(f'error[{error.code}]', fg='red', bold=True)}: {one_line(error.message)}"
     if error.hint:
-        yield f"{click.style('hint', bold=True)}: {one_line(error.hint)}"
+        yield f"{click.style('hint', bold=True)}: {hint_line(error.hint)}"
 
 
 def _write(stream: IO[str] | None, text: str, *, as_it_is: bool = False) -> None:

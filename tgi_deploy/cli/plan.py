@@ -55,7 +55,7 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
         "tgi-deploy plan llama3-8b --hardware 1xRTX-4090 --context 4096",
         "tgi-deploy plan llama3-70b --own dgx-h100.toml",
         "tgi-deploy plan llama3-8b --target docker",
-        "tgi-deploy plan ./my-model --budget 2 --set max-batch-prefill-tokens=2048 --json",
+        "tgi-deploy plan ./my-model --hardware 1xRTX-4090 --set max-batch-prefill-tokens=2048 --json",
         "tgi-deploy plan llama3-13b --budget 5 --lock llama3-13b.lock.json",
         "tgi-deploy plan --locked llama3-13b.lock.json",
         "tgi-deploy plan llama3-13b --budget 5 --why-not g5.xlarge",
@@ -81,7 +81,14 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
 @click.option(
     "--explain", is_flag=True, help="Show the bill, memory, command line, intervals, rejections and assumptions."
 )
-@click.option("--lock", type=FILE, metavar="FILE", help="Write the plan to FILE, for review and exact deployment.")
+@click.option(
+    "--lock",
+    cls=SectionOption,
+    section="Output",
+    metavar="FILE",
+    type=FILE,
+    help="Write the plan to FILE, for review and exact deployment.",
+)
 @click.option("--locked", type=FILE, metavar="FILE", help="Print the plan from a lock file.")
 @click.option(
     "--why-not",
@@ -94,7 +101,14 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
     metavar="NAME=VALUES",
     help="Plan for several values of one option: a list with commas, 2048..16384*2 to multiply, 1..10+1 to add.",
 )
-@click.option("--csv", type=FILE, metavar="FILE|-", help="Write the table of --sweep as CSV; - is stdout.")
+@click.option(
+    "--csv",
+    cls=SectionOption,
+    section="Output",
+    metavar="FILE|-",
+    type=FILE,
+    help="Write the table of --sweep as CSV; - is stdout.",
+)
 def plan_command(  # noqa: PLR0913 -- one argument per option
     *,
     model: str | None,

@@ -1,4 +1,4 @@
-"""Removed commands and options, with their replacements."""
+"""Removed commands, with their replacements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tgi_deploy.cli.frame import PROGRAM
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 class Removed(NamedTuple):
@@ -33,13 +33,6 @@ REMOVED: Final = (
     Removed("init", "profile init", "profile init MODEL"),
     Removed("catalog compare", "catalog list", "catalog list TYPE..."),
 )
-
-# The replacements of options, by command and option.
-REMOVED_OPTIONS: Final[Mapping[tuple[str, str], str]] = {
-    ("gc", "--all-regions"): "--region all",
-    ("plan", "--plot"): "--report FILE.svg",
-    ("diff", "--max-memory-margin-decrease"): "--min-memory-margin-tokens N",
-}
 
 
 def check_removed(group: click.Group, words: str, rest: Sequence[str]) -> None:

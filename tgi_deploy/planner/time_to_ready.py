@@ -63,8 +63,12 @@ class PhaseEstimate(Frozen, frozen=True, kw_only=True):
 
 
 def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """Return the phases from the launch to the first answer, in order."""
-    phases = (*_host_phases(candidate.offer.instance_type, candidate.storage), *candidate.engine.startup)
+    """Return the phases from the launch to the first answer, in order. An owned machine needs no time to boot."""
+    host = tuple(
+        replaced(phase, expected_s=0.0) if _is_up(candidate) and phase.phase in _ONLY_RENTED else phase
+        for phase in _host_phases(candidate.offer.instance_type, candidate.storage)
+    )
+    phases = (*host, *candidate.engine.startup)
     if candidate.offer.instance_type.status == "hosted":
         starts_s = sum(phase.expected_s for phase in phases)
         service_s = _SERVICE_S + (max(candidate.machines, candidate.replicas) - 1) * (_SERVICE_S + starts_s)
@@ -111,9 +115,13 @@ def _estimate(phase: StartupPhase) -> PhaseEstimate:
 
 
 def phases_of_start(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """Return the phases that apply: an owned machine is already up, unless a cluster adds it."""
-    there = candidate.offer.market == "owned" and not candidate.offer.is_added
-    return tuple(item for item in estimate(candidate) if not (there and item.phase in _ONLY_RENTED))
+    """Return the phases that apply."""
+    return tuple(item for item in estimate(candidate) if not (_is_up(candidate) and item.phase in _ONLY_RENTED))
+
+
+def _is_up(candidate: Candidate) -> bool:
+    """Return whether the machine is up before the launch: an owned one, unless a cluster adds it."""
+    return candidate.offer.market == "owned" and not candidate.offer.is_added
 
 
 def start_s(candidate: Candidate) -> int:

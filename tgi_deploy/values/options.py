@@ -35,6 +35,26 @@ class Option(NamedTuple):
         return flag_of(self.name)
 
 
+class RemovedOption(NamedTuple):
+    """A removed option of a command, and what to give instead: there, and to the API's method of the same name."""
+
+    command: str
+    name: str
+    now: str
+    argument: str
+
+    @property
+    def flag(self) -> str:
+        return flag_of(self.name)
+
+
+REMOVED_OPTIONS: Final = (
+    RemovedOption("gc", "all_regions", "--region all", "Client(region='all')"),
+    RemovedOption("plan", "plot", "--report FILE.svg", "report=Path('FILE.svg')"),
+    RemovedOption("diff", "max_memory_margin_decrease", "--min-memory-margin-tokens N", "min_memory_margin_tokens=N"),
+)
+
+
 def option(
     text: str, metavar: str = "", *, commands: tuple[str, ...] = EVERYWHERE, section: str = NETWORK
 ) -> msgspec.Meta:

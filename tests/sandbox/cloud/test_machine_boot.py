@@ -88,12 +88,14 @@ def test_the_metadata_service_requires_its_token(cloud):
         script(
             "base=http://169.254.169.254/latest",
             "curl -sf $base/meta-data/instance-id || echo refused",
+            "curl -f $base/meta-data/instance-id || echo refused again",
             "token=$(curl -sX PUT $base/api/token -H 'X-aws-ec2-metadata-token-ttl-seconds: 60')",
             'echo "id $(curl -sf -H "X-aws-ec2-metadata-token: $token" $base/meta-data/instance-id)"',
             "curl -s https://example.org || echo no way out",
         )
     )
-    assert "refused" in console
+    assert "refused again" in console
+    assert console.count("curl: (22) The requested URL returned error: 401") == 1, "-s prints no errors"
     assert f"id {instance_id}" in console
     assert "no way out" in console
 

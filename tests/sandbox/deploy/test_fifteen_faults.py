@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 from decimal import Decimal
@@ -124,6 +125,25 @@ def test_a_kept_machine_is_printed_with_cost_and_limits(program, monkeypatch, na
     assert examined["code"] == case["finding"]
     assert " ".join(examined["remedy"].replace(COMMAND, " ").split()) in reported
     assert program.here("down", "one", "--yes").code == 0
+    assert nothing_is_left(program)
+
+
+@pytest.mark.parametrize("place", ["up", "diagnose"])
+def test_the_printed_remedy_works_when_pasted(program, place):
+    """It repeats the given options, and replaces the machine that was kept."""
+    program.fault(name="engine", engine="oom-load", times=1)
+    given = "up qwen2.5-7b --name bad --budget 3 --ttl 1h --sandbox"
+    kept = program.run(*given.split(), "--yes", "--on-failure", "keep")
+    assert kept.code == 5, kept.err
+    text = kept.err if place == "up" else program.run("diagnose", "bad", "--sandbox").out
+    line = re.search(r"tgi-deploy (up .*?)(?:  |\n|$)", text)[1]
+    fixed = program.run(*shlex.split(line), "--yes")
+    assert fixed.code == 0, (line, fixed.err)
+    assert "bad is ready at" in fixed.out
+    assert "tokens/s (accelerated by the sandbox)" in fixed.out
+    (seen,) = program.here("status", "bad").json["data"]["deployments"]
+    assert (seen["recorded"]["phase"], [end["reason"] for end in seen["ends"]]) == ("ready", ["ttl"])
+    assert program.here("down", "bad", "--yes").code == 0
     assert nothing_is_left(program)
 
 

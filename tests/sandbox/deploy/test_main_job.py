@@ -59,6 +59,13 @@ def test_nothing_is_spent_or_destroyed_without_an_answer_or_in_a_dry_run(program
     assert len(program.instances()) == 1
 
 
+def test_a_gated_model_needs_no_token(program, monkeypatch):
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    result = program.here("up", "llama3-8b", "--budget", "3", "--yes", "--ready", "fast")
+    assert result.code == 0, result.out
+
+
 def test_without_capacity_in_a_zone_the_next_is_tried(program):
     program.fault(name="capacity")
     assert program.here(*UP, "--no-wait").code == 0
@@ -80,6 +87,9 @@ def test_another_spec_under_the_name_is_an_update_that_can_be_rolled_back(progra
     changes = {item["what"]: (item["before"], item["after"]) for item in result.json["data"]["update"]["changes"]}
     assert changes["shards"] == ("1", "2")
     assert result.json["data"]["deployment"]["revision"] == 2
+    dry = program.here("rollback", "llama3-13b", "--dry-run").json["data"]
+    assert (dry["changed"], dry["update"]["source"], dry["update"]["destination"]) == (False, 2, 3)
+    assert len(program.calls("TerminateInstances")) == 1
     result = program.here("rollback", "llama3-13b", "--yes")
     assert result.code == 0
     assert [item["state"] for item in result.json["data"]["deployment"]["revisions"]] == [

@@ -104,6 +104,25 @@ def test_the_prompt_labels_a_spot_price_as_an_estimate(tmp_path, monkeypatch):
     assert questions == [f"Make these changes and pay about {usd(chosen.cost.usd_per_hour)}/h?"]
 
 
+def test_every_warning_is_shown_before_the_question(tmp_path, monkeypatch, capsys):
+    made = replaced(plan(), notices=("It is a community merge.",))
+    outcome = up(FakeComputer(home=tmp_path).context(), request(made, dry_run=True))
+    shown = []
+    monkeypatch.setattr(cli_up, "confirm", lambda *_question, **_how: shown.append(capsys.readouterr().err) or True)
+    asks = cli_up.Asking(None, Progress(), ask=False, yes=False, sandbox=False)
+    asks.on_plan(made)
+    asks.confirm(outcome.proposal)
+    for line in ("warning[notice]: It is a community merge.", "warning[no_limit]: no limit terminates this machine"):
+        assert line in shown[0]
+
+
+def test_the_price_in_the_prompt_has_its_date(tmp_path):
+    chosen = candidate()
+    chosen = replaced(chosen, offer=replaced(chosen.offer, price_date="2026-07-20"))
+    outcome = up(FakeComputer(home=tmp_path).context(), request(plan(chosen=chosen), dry_run=True))
+    assert "an hour for everything (listed 2026-07-20); " in proposal_text(outcome.proposal)
+
+
 def test_spending_is_formatted_the_same_everywhere(tmp_path):
     """Rounded up to a cent: a running machine never reads as free."""
     around = FakeComputer(home=tmp_path)
@@ -143,6 +162,26 @@ def test_a_plan_labels_its_prices_as_estimates(where, more, capsys):
     paragraphs = re.split(r"\n\s*\n", re.sub(r"budget of \$[\d.]+", "", shown))
     for text in (text for text in paragraphs if "for comparison only" not in text):
         assert "estimated" in text or not re.search(r"(?<!about )\$\d", text), text
+
+
+DATED = r"(listed|estimated)\s+\d{4}-\d\d-\d\d"
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        (("--explain",), "Frontier"),
+        (("--budget", "0.3"), "Nearest misses"),
+        (("--sweep", "context=2048,4096"), "CONTEXT"),
+        (("--why-not", "A10G"), "g5.xlarge"),
+    ],
+)
+def test_prices_have_their_date(words, title, capsys):
+    frame.run(ROOT, ["plan", "llama3-13b", *words])
+    shown = click.unstyle(capsys.readouterr().out)
+    part = shown[shown.index(title) :]
+    assert "$" in part
+    assert re.search(DATED, part.partition("\n\n")[0] if title != "g5.xlarge" else part)
 
 
 @pytest.mark.parametrize(("sandbox", "label"), [(True, " (accelerated by the sandbox)"), (False, "")])

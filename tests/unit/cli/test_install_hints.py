@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tgi_deploy import extras
+from tgi_deploy.cli.output import error_lines
 
 
 @pytest.fixture
@@ -26,6 +27,12 @@ def test_pip_of_this_very_python_installs_the_packages():
         "pyyaml",
         "websockets",
     ]
+
+
+@pytest.mark.parametrize("extra", ["certificate", "docker", "hub", "kubernetes", "plot", "sandbox"])
+def test_the_printed_command_is_whole(extra):
+    missing = extras.extra_missing(extra, "starting", ImportError(name="it"))
+    assert list(error_lines(missing.problem))[1].partition(": ")[2] == extras.install_command(extra)
 
 
 def test_an_installation_of_pipx_is_added_to_by_pipx(prefix):

@@ -85,7 +85,7 @@ def test_up_prove_and_down():
     assert result.chosen["instance_type"] == "g6.xlarge"
     names = [case.name for case in result.cases]
     assert names == [
-        "launching", "booting", "pulling", "downloading", "loading", "warming_up",
+        "launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready",
         "proof health", "proof longest", "removal",
     ]  # fmt: skip
     took = {case.name: case.took_s for case in result.cases}
@@ -102,13 +102,18 @@ def test_a_failed_engine_is_diagnosed_then_removed():
     assert loading.problem.code == "engine_failed"
     for said in ("hint: do this", "CUDA oom", "oom_load", "too big", "remedy: less"):
         assert said in loading.text
-    assert [case.name for case in result.cases if case.skipped] == ["warming_up"]
+    assert [case.name for case in result.cases if case.skipped] == ["warming_up", "ready"]
 
 
 def test_the_remedy_takes_precedence_over_the_machine_state():
     result, _ = smoked(up=reply(5, {"phase": "loading", "remedy": "less context"}, "engine_failed"))
     assert "hint: less context" in first(result).text
     assert "do this" not in first(result).text
+
+
+def test_an_engine_that_fails_once_it_is_ready_fails_the_case_of_that_phase():
+    result, _ = smoked(up=reply(5, {"phase": "ready"}, "engine_failed"))
+    assert [case.name for case in result.cases if case.problem] == ["ready"]
 
 
 def test_a_broken_promise_fails_its_own_case():

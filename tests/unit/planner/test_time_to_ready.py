@@ -130,6 +130,7 @@ def test_an_owned_machine_has_no_launch_or_boot_phase_in_time_to_ready() -> None
     owned = candidate(offer=offer(market="owned", usd_per_hour=None))
     assert [phase.phase for phase in phases_of_start(rented)] == ORDER
     assert [phase.phase for phase in phases_of_start(owned)] == ORDER[2:]
+    assert [phase.expected_s for phase in estimate(owned)][:2] == [0, 0]
     assert [phase.phase for phase in plan_document(plan(chosen=owned)).time_to_ready] == ORDER[2:]
 
 

@@ -39,7 +39,15 @@ def list_text(kind: str, items: Sequence[Value]) -> str:
     found = [[(key, _at(item, key)) for key, _ in columns] for item in items]
     numeric = frozenset(at for at in range(len(columns)) if any(_is_number(row[at][1]) for row in found))
     rows = [[_cell(key, value) for key, value in row] for row in found]
-    return table([title for _, title in columns], rows, right=numeric)
+    return table([title for _, title in columns], rows, right=numeric) + _dates(columns, items)
+
+
+def _dates(columns: Sequence[tuple[str, str]], items: Sequence[Value]) -> str:
+    """Return the dates of the prices, if there are any."""
+    if _VERDICT[0] not in columns:
+        return ""
+    found = sorted({date for item in items if (date := _at(item, "price.date"))})
+    return f"Prices: listed {', '.join(found)}.\n" if found else ""
 
 
 def _at(item: object, path: str) -> Any:  # noqa: ANN401 -- a field of any entry

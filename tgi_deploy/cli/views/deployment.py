@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.ends import terms
 from tgi_deploy.cli.views.text import accelerated, heading
-from tgi_deploy.text import count, duration, one_line, plural, usd
+from tgi_deploy.text import count, dated, duration, one_line, plural, usd
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import ChangeSet
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-", "start": "~"}
+# Codes of changes to a machine that stays.
+_IN_PLACE: Final = frozenset({"limits_moved", "networks_changed", "replicas_changed"})
 
 
 def changes_text(changes: ChangeSet) -> str:
@@ -42,6 +44,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     month = usd_per_month(cost.usd_per_hour)
     end = terms(proposal.ends) or f"about {usd(month)} a month if it keeps running"
     owned = offer.market == "owned"
+    date = offer.price_date and f" ({dated(offer.price_date, estimated=offer.estimated)})"
     update = () if proposal.update is None else (update_text(proposal.update),)
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
@@ -51,7 +54,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         f"  published on {proposal.cidrs[0]}" if owned and proposal.cidrs else f"  reachable {_who(proposal)}",
         "  no price: it runs on your own hardware; only 'down' removes the deployment"
         if owned
-        else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything; {end}",
+        else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything{date}; {end}",
         *credits_lines(proposal.credits, cost.usd_per_hour),
         interruptions_text(proposal.interruptions, first="  "),
     ]
@@ -142,7 +145,8 @@ def up_text(outcome: UpOutcome, request: Request | None = None) -> str:
     if not outcome.changed and outcome.proposal is not None:
         return f"{proposal_text(outcome.proposal, request)}\n\ndry run: nothing was changed"
     if not outcome.changed:
-        return f"{deployment.name} is {deployment.status} at {deployment.endpoint}: nothing to do"
+        what = "its machine stays" if _IN_PLACE & {item.code for item in outcome.remarks} else "nothing to do"
+        return f"{deployment.name} is {deployment.status} at {deployment.endpoint}: {what}"
     lines = [f"{deployment.name} is {deployment.status} at {deployment.endpoint}"]
     if outcome.proof is not None:
         lines.extend(proof_lines(outcome.proof))

@@ -36,7 +36,7 @@ def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
     """Return all findings, starting with those about this computer. Never raises: failures are findings."""
     context, here = request.context, request.workstation
     chosen = context.target(request.target)
-    findings = [python_finding(here), state_finding(here), *extras_findings(here, context.targets)]
+    findings = [python_finding(here), state_finding(here), *extras_findings(here, context.targets, request.target)]
     if isinstance(chosen, LocalHost):
         findings.extend(chosen.examine_host())
     if isinstance(chosen, DoctorChecks):

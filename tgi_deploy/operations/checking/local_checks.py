@@ -62,14 +62,16 @@ def state_finding(workstation: Workstation) -> Problem:
         return problem.problem
 
 
-def extras_findings(workstation: Workstation, targets: Sequence[Target]) -> tuple[Problem, ...]:
-    """Return the installed extras, and a warning for each missing one: no extra is required."""
+def extras_findings(workstation: Workstation, targets: Sequence[Target], chosen: str) -> tuple[Problem, ...]:
+    """Return the installed extras, and a warning if that of the chosen target is missing."""
     own = {target.name: (target.facts.extra, f"the target {target.name}") for target in targets if target.facts.extra}
     extras = {**EXTRAS, **own}
     missing = [name for name, (package, _) in extras.items() if not workstation.has(package)]
     there = [name for name in extras if name not in missing]
-    findings = [ok("extras", f"installed: {', '.join(there) or 'none'}", installed=there)]
-    for name in missing:
-        message = f"the extra '{name}' is not installed ({extras[name][1]})"
-        findings.append(warning("extra_missing", message, install_command(name), extra=name))
-    return tuple(findings)
+    others = ", ".join(f"{name} ({extras[name][1]})" for name in missing if name != chosen)
+    message = f"installed: {', '.join(there) or 'none'}" + (f"; not installed: {others}" if others else "")
+    found = ok("extras", message, installed=there)
+    if chosen not in missing:
+        return (found,)
+    message = f"the extra '{chosen}' is not installed ({extras[chosen][1]})"
+    return found, warning("extra_missing", message, install_command(chosen), extra=chosen)

@@ -52,7 +52,7 @@ INTERRUPTED: Final = InterruptedByUserError.exit_code
 # Usually raised before anything is created: bad input, no plan, a name in use.
 _NOTHING_CREATED: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
 _NOTHING_LEFT: Final = frozenset({"removed", "nothing_created"})
-_PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up")
+_PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready")
 # Most severe first: a leftover machine costs money, and an interruption hides the rest.
 _BY_SEVERITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_CREATED)
 

@@ -260,10 +260,9 @@ def _accelerators(offer: Offer, num_shard: int) -> str:
 def _figures(plan: Plan) -> Iterator[Figure]:
     chosen = plan.chosen
     if chosen.offer.usd_per_hour is not None:
-        kind = "estimated" if chosen.offer.estimated else "listed"
+        date = words.dated(chosen.offer.price_date, estimated=chosen.offer.estimated)
         whole = ("machine, disk and address",) if len(chosen.cost.lines) > 1 else ()
-        dated = (f"{kind} {chosen.offer.price_date}",) if chosen.offer.price_date else ()
-        yield Figure(label="an hour", value=_usd(chosen), note="; ".join((*whole, *dated)))
+        yield Figure(label="an hour", value=_usd(chosen), note="; ".join(filter(None, (*whole, date))))
         month = float(usd_per_month(chosen.cost.usd_per_hour))
         yield Figure(label="a month", value=words.cents(month, estimated=chosen.offer.estimated), note="730 hours")
     yield from _speed_figures(chosen.performance, estimated=chosen.offer.estimated)

@@ -22,6 +22,7 @@ _NO_CREDENTIALS_STATUS: Final = 253
 _API_ERROR_STATUS: Final = 254
 _CURL_HTTP_ERROR: Final = 22
 _CURL_UNREACHABLE: Final = 7
+_SILENT: Final = re.compile(r"-[a-zA-Z]*s")  # curl's -s, alone or among other letters
 _TAGS: Final = "meta-data/tags/instance/"
 _NOTICE: Final = "meta-data/spot/instance-action"
 _OWN: Final = r"(?:127\.0\.0\.1|localhost):(?P<port>\d{1,5})(?P<path>/.*)?"
@@ -59,11 +60,14 @@ class Commands:
             status, text = (0, "") if found is None else self._metadata(found["metadata"], client)
         else:
             status, text = self._own_port(int(found["port"]), found["path"] or "/")
+        silent = any(_SILENT.match(word) for word in client.argv)
         if status == 0:
-            client.err("curl: (7) Failed to connect: nothing listens there, or it is not this machine\n")
+            client.err(
+                "" if silent else "curl: (7) Failed to connect: nothing listens there, or it is not this machine\n"
+            )
             return _CURL_UNREACHABLE
         if status >= 400:  # noqa: PLR2004 -- HTTP's own boundary
-            client.err(f"curl: (22) The requested URL returned error: {status}\n")
+            client.err("" if silent else f"curl: (22) The requested URL returned error: {status}\n")
             return _CURL_HTTP_ERROR
         client.out(text)
         return 0

@@ -172,10 +172,16 @@ def test_an_open_model_does_not_contact_the_hub():
     assert (found.severity, found.code) == ("ok", "hub_access")
 
 
-def test_missing_extras_are_warnings_with_install_commands():
-    found = local_checks.extras_findings(FakeWorkstation(packages=("moto",)), wiring.targets())
-    assert [item.data.get("extra") for item in found] == [None, "hub", "docker", "kubernetes"]
-    assert "pip install 'huggingface" in found[1].hint
+def test_the_missing_extra_of_the_chosen_target_is_a_warning_with_its_install_command():
+    found = local_checks.extras_findings(FakeWorkstation(packages=("moto",)), wiring.targets(), "docker")
+    assert [item.data.get("extra") for item in found] == [None, "docker"]
+    assert "pip install 'docker" in found[1].hint
+
+
+def test_extras_that_the_chosen_target_does_not_need_are_no_warning():
+    (found,) = local_checks.extras_findings(FakeWorkstation(packages=("moto",)), wiring.targets(), "ec2")
+    assert (found.severity, found.data["installed"]) == ("ok", ["sandbox"])
+    assert "not installed: hub (models that are not in the catalog), docker (the target docker)" in found.message
 
 
 @pytest.mark.parametrize(

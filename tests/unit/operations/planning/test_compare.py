@@ -105,8 +105,8 @@ def test_an_unknown_region_is_refused(compared):
 @pytest.mark.parametrize("kind", ["accelerators", "instances"])
 def test_every_entry_of_a_kind_is_listed_in_a_hundred_columns(kind, tool, catalog):
     exit_code, out = tool("catalog", "list", kind)
-    header, *lines = out.splitlines()
-    assert exit_code == 0
+    header, *lines, prices = out.splitlines()
+    assert (exit_code, prices) == (0, "Prices: listed 2026-07-20.")
     assert header.split()[-2:] == ["$/H", "ENGINE"]
     own = [*getattr(catalog, {"instances": "instance_types"}.get(kind, kind))()]
     listed = [line.split()[0] for line in lines]
@@ -116,7 +116,7 @@ def test_every_entry_of_a_kind_is_listed_in_a_hundred_columns(kind, tool, catalo
 
 
 def test_named_hardware_is_one_table_in_the_order_of_the_names(tool):
-    lines = tool("catalog", "list", "MI300X", "g5.12xlarge", "a10g")[1].splitlines()
+    *lines, _ = tool("catalog", "list", "MI300X", "g5.12xlarge", "a10g")[1].splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [
         ["MI300X", "MI300X", "1"],
         ["g5.12xlarge", "A10G", "4"],

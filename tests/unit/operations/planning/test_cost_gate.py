@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 from fakes.computer import plan
 
+from tgi_deploy.cli.diff import diff_text
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare_plans import Limits, compare, percent
 from tgi_deploy.operations.planning.documents import plan_document
@@ -74,6 +75,11 @@ def test_figures_and_changes():
         ("usd_per_hour", 50), ("usd_per_million_output_tokens", 0), ("memory_margin_tokens", 0),
     ]  # fmt: skip
     assert [(item.field, item.old, item.new) for item in found.changes] == [("chosen.num_shard", 1, 4)]
+
+
+def test_figures_of_a_row_have_the_same_decimals():
+    rows = diff_text(compare(document(usd=1.8768), document(usd=2), Limits())).splitlines()
+    assert next(line for line in rows if line.startswith("US dollars an hour")).split()[4:6] == ["1.8768", "2.0000"]
 
 
 def test_a_change_from_nothing_has_no_percentage():
