@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +13,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.engine.generator import Tokenizer
 from tgi_deploy.sandbox.engine.memory import Weights, checkpoint_bytes, stored_weights
 from tgi_deploy.sandbox.engine.tracebacks import reason
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.model import CheckpointQuantization
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ _SOME_SHAPE: Final = {
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
+class Checkpoint(Frozen, frozen=True, kw_only=True):
     """The checkpoint of `--model-id`. `weights` is their stored format, before `--quantize`.
 
     `exists`: the hub, or this computer, has it.

@@ -6,7 +6,6 @@ import ipaddress
 import socket
 import threading
 import time
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
@@ -26,6 +25,7 @@ from tgi_deploy.sandbox.engine.phases import (
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import Fault, Situation
 from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def run(container: Container, argv: Sequence[str]) -> int:
         _serve(situation)
     except ExitError as end:
         if end.code:
-            situation.log.final(str(end))
+            situation.log.write(str(end), container.err)
         else:
             stop_shards(situation)
         return end.code
@@ -85,18 +85,16 @@ def run(container: Container, argv: Sequence[str]) -> int:
 def prepare(container: Container, argv: Sequence[str]) -> Situation:
     """Parse the launcher's arguments, and find the model. Raises ExitError."""
     arguments = parse(container.release.flags, argv, container.environ)
-    coloured = not container.environ.get("NO_COLOR")
+    colored = not container.environ.get("NO_COLOR")
     log = Log(
         out=container.out,
-        err=container.err,
         json_output=arguments.get("json-output"),
-        launcher_colour=coloured,
+        launcher_color=colored,
         # The router's check is inverted: setting the variable turns colors off.
-        router_colour=coloured and container.environ.get("LOG_COLORIZE") != "1",
+        router_color=colored and container.environ.get("LOG_COLORIZE") != "1",
     )
     checkpoint = find_checkpoint(container.models, container.release, arguments.get("model-id", ""))
-    given = {field.name: getattr(container, field.name) for field in fields(container)}
-    return Situation(**given, arguments=arguments, checkpoint=checkpoint, log=log)
+    return Situation(**as_dict(container), arguments=arguments, checkpoint=checkpoint, log=log)
 
 
 def start(situation: Situation) -> None:

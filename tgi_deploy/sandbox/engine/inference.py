@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
-from tgi_deploy.sandbox.engine.generator import Step, generate
+from tgi_deploy.sandbox.engine.generator import Step, forced_text, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
 from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.parameters import check_parameters, forced_text
 from tgi_deploy.sandbox.engine.situation import Fault
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -28,6 +30,10 @@ _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
 # The requested length is cut to this before it is compared with the capacity.
 _MOST_NEW_TOKENS: Final = 1024
+# The metrics of `Timing.parts_s`.
+_DURATIONS: Final = (
+    "duration", "validation_duration", "queue_duration", "inference_duration", "mean_time_per_token_duration"
+)  # fmt: skip
 # Shares of a batch step, as recorded on a CPU.
 _STEP_PARTS: Final = {"inference": 1.0, "forward": 0.53, "decode": 0.09, "filter": 0.02}
 _BANDWIDTH_SHARE: Final = 0.6
@@ -41,8 +47,7 @@ _CPU_TFLOPS: Final = 1.0
 _FAILED: Final = "Request failed during generation: Server error: "
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Asked(Frozen, frozen=True, kw_only=True):
     """A request: the route's name in the log, and the calling route, if any (`within`)."""
 
     route: str
@@ -51,8 +56,7 @@ class Asked:
     within: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class Prepared(Frozen, frozen=True, kw_only=True):
     """A valid request: its prompt and maximum number of new tokens. `forced` is the text dictated by a grammar."""
 
     asked: Asked
@@ -63,11 +67,10 @@ class Prepared:
     forced: str | None
 
 
-@dataclass(kw_only=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, kw_only=True):
     """Measurements by the stub server's clock, in seconds."""
 
-    started: float = field(default_factory=time.perf_counter)
+    started: float = msgspec.field(default_factory=time.perf_counter)
     validated: float = 0.0
     inferred: float = 0.0
 
@@ -80,8 +83,7 @@ class Timing:
         return self.total_s, self.validated, 0.0, self.inferred, self.inferred / max(1, produced)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Frozen, frozen=True, kw_only=True):
     """A finished generation."""
 
     prepared: Prepared
@@ -161,7 +163,7 @@ class Inference:
             self.metrics.add("tgi_request_failure", err=error.kind)
             if error.kind == "generation":
                 self.metrics.add("tgi_batch_inference_failure", method="prefill")
-            self.situation.log.refused(asked.within, asked.route, asked.parameters, error.bare)
+            self.situation.log.refused(asked, error.bare)
             raise
 
     def _take_place(self) -> None:
@@ -183,14 +185,14 @@ class Inference:
             for index, step in enumerate(self._steps(prepared, timing), start=1):
                 yield prepared, step, index
 
-    def complain_of_shard(self) -> None:
+    def log_dead_shard(self) -> None:
         reason = "Server error: error trying to connect: Connection refused (os error 111)"
         self.situation.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
 
     def _prepare(self, asked: Asked, timing: Timing, *, streaming: bool) -> Prepared:
         """Validate a request. Raises ApiError `validation`."""
         parameters = asked.parameters
-        check_parameters(parameters, self.situation, streaming=streaming)
+        _check_parameters(parameters, self.situation, streaming=streaming)
         if not asked.inputs:
             raise ApiError("validation", "`inputs` cannot be empty")
         pieces = self.tokenizer.encode(asked.inputs)
@@ -206,7 +208,6 @@ class Inference:
             forced=None if parameters.grammar is None else forced_text(parameters.grammar),
         )
         timing.validated = timing.total_s
-        self.metrics.observe("tgi_request_validation_duration", timing.validated)
         self.metrics.observe("tgi_request_input_length", len(pieces))
         self.metrics.observe("tgi_request_max_new_tokens", prepared.max_new_tokens)
         return prepared
@@ -258,13 +259,50 @@ class Inference:
             self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, method=method)
 
     def _count_success(self, prepared: Prepared, produced: int, timing: Timing) -> None:
-        total_s, validated_s, queued_s, inferred_s, per_token_s = timing.parts_s(produced)
+        times = timing.parts_s(produced)
         self.metrics.add("tgi_request_success")
         self.metrics.observe("tgi_request_generated_tokens", produced)
-        self.metrics.observe("tgi_request_duration", total_s)
-        self.metrics.observe("tgi_request_inference_duration", inferred_s)
-        self.metrics.observe("tgi_request_queue_duration", queued_s)
-        self.metrics.observe("tgi_request_mean_time_per_token_duration", per_token_s)
         self.metrics.observe("tgi_request_skipped_tokens", 0)
-        asked, times = prepared.asked, (total_s, validated_s, queued_s, inferred_s, per_token_s)
-        self.situation.log.answered(asked.within, asked.route, asked.parameters, times, prepared.seed)
+        for name, seconds in zip(_DURATIONS, times, strict=True):
+            self.metrics.observe(f"tgi_request_{name}", seconds)
+        self.situation.log.answered(prepared.asked, times, prepared.seed)
+
+
+def _check_parameters(parameters: Parameters, situation: Situation, *, streaming: bool) -> None:
+    """Check single values, in the order of TGI's `router/src/validation.rs`. Raises ApiError `validation`."""
+    get, longest, given = situation.arguments.get, situation.limits.max_input_tokens, parameters
+    best_of, most_best_of = given.best_of or 1, get("max-best-of", 2)
+    stops, most_stops = len(given.stop), get("max-stop-sequences", 4)
+    top, most_top, cut = given.top_n_tokens or 0, get("max-top-n-tokens", 5), given.truncate
+    several = best_of > 1
+    rules = (
+        (best_of > most_best_of, f"`best_of` must be > 0 and <= {most_best_of}. Given: {best_of}"),
+        (several and streaming, "`best_of` != 1 is not supported when streaming tokens"),
+        (several and not given.samples, "you must use sampling when `best_of` is > 1"),
+        (several and given.seed is not None, "`seed` must not be set when `best_of` > 1"),
+        (not _positive(given.temperature), "`temperature` must be strictly positive"),
+        (not _positive(given.repetition_penalty), "`repetition_penalty` must be strictly positive"),
+        (abs(given.frequency_penalty or 0) > 2, "`frequency_penalty` must be >= -2.0 and <= 2.0"),  # noqa: PLR2004
+        (not _positive(given.top_p, 1), "`top_p` must be > 0.0 and < 1.0"),
+        (not _positive(given.typical_p, 1), "`typical_p` must be > 0.0 and < 1.0"),
+        (not _positive(given.top_k), "`top_k` must be strictly positive"),
+        (not _positive(given.max_new_tokens), "`max_new_tokens` must be strictly positive"),
+        (
+            not _positive(cut, longest + 1),
+            f"`truncate` must be strictly positive and less than {longest}. Given: {cut}",
+        ),
+        (stops > most_stops, f"`stop` supports up to {most_stops} stop sequences. Given: {stops}"),
+        (top > most_top, f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}"),
+        (
+            streaming and given.decoder_input_details,
+            "`decoder_input_details` == true is not supported when streaming tokens",
+        ),
+        (given.grammar is not None and get("disable-grammar-support"), "grammar is not supported"),
+    )
+    problem = next((words for broken, words in rules if broken), None)
+    if problem is not None:
+        raise ApiError("validation", problem)
+
+
+def _positive(value: float | None, below: float = math.inf) -> bool:
+    return value is None or 0 < value < below

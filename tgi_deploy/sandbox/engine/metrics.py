@@ -9,7 +9,6 @@ import json
 import threading
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,16 +34,13 @@ def _token_bounds(most: int) -> list[float]:
 _SECONDS: Final = list(accumulate([0.0001 * 1.5] + [1.5] * 34, lambda bound, step: bound * step))
 
 
-@dataclass(slots=True)
 class _Distribution:
     """A histogram. `counts` are per bucket; the last is for values above all bounds."""
 
-    bounds: list[float]
-    counts: list[int] = field(init=False)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
+    def __init__(self, bounds: list[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
 
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
         if _ABOUT[name][0] == "summary":  # all 0: nothing is speculated, so nothing is skipped

@@ -37,11 +37,10 @@ def traceback(kind: Kind, model: str, reason: str, *, on_cpu: bool = True) -> st
     return Template(text).substitute(model=model, reason=shown, stamp=stamp, system=system).rstrip("\n")
 
 
-def _folded(line: str) -> list[str]:
-    """Fold like rich; lines of C++ libraries don't pass through it."""
-    return [line] if line.startswith("[rank") else textwrap.wrap(line, _COLUMNS, break_on_hyphens=False) or [""]
-
-
 def _wrapped(reason: str) -> str:
-    lines = (_folded(line) for line in reason.splitlines())
+    """Wrap lines like rich. Those of C++ libraries, which don't pass through it, stay as they are."""
+    lines = (
+        [line] if line.startswith("[rank") else textwrap.wrap(line, _COLUMNS, break_on_hyphens=False) or [""]
+        for line in reason.splitlines()
+    )
     return "\n".join(line for wrapped in lines for line in wrapped)
