@@ -28,8 +28,8 @@ class ApiError(Exception):
         self.message = message
 
 
-class CloudGoneError(Exception):
-    """The sandbox, or another server, does not answer."""
+class NoAnswerError(Exception):
+    """A server, such as the sandbox, does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ def machine_of(key: str, access_key: str) -> str | None:
 def send(
     endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str], *, most_bytes: int | None = None
 ) -> tuple[int, bytes]:
-    """Return status and body. Raises CloudGoneError when nothing answers there."""
+    """Return status and body. Raises NoAnswerError when nothing answers there."""
     place = urlsplit(endpoint_url)
     connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=_TIMEOUT_S)
     try:
@@ -63,7 +63,7 @@ def send(
         response = connection.getresponse()
         return response.status, response.read(most_bytes)
     except (OSError, HTTPException) as problem:
-        raise CloudGoneError(str(problem)) from problem
+        raise NoAnswerError(str(problem)) from problem
     finally:
         connection.close()
 
@@ -80,26 +80,21 @@ def is_our_sandbox(endpoint: Endpoint) -> bool:
         path = f"/_sandbox/health?challenge={challenge}"
         status, text = send(endpoint.url, "GET", path, b"", {}, most_bytes=_HEALTH_BYTES)
         answer = json.loads(text)
-    except (CloudGoneError, ValueError, RecursionError):
+    except (NoAnswerError, ValueError, RecursionError):
         return False
     given = answer.get("proof") if isinstance(answer, dict) else None
     return status == _OK and hmac.compare_digest(str(given).encode(), proof(endpoint.access_key, challenge).encode())
 
 
 def control(endpoint: Endpoint, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- any JSON
-    """Call the sandbox's control interface.
-
-    Raises:
-        ApiError: the sandbox refused.
-        CloudGoneError: it does not answer.
-    """
+    """Call the sandbox's control interface. Raises ApiError if it refuses, NoAnswerError if it does not answer."""
     body = b"" if document is None else json.dumps(document).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.access_key}"}
     status, text = send(endpoint.url, method, path, body, headers)
     try:
         answer = json.loads(text)
     except json.JSONDecodeError as problem:
-        raise CloudGoneError("the server there is not a sandbox") from problem
+        raise NoAnswerError("the server there is not a sandbox") from problem
     if status != _OK:
         raise ApiError(str(status), str(answer.get("error", "")))
     return answer

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
 _CLOUD: Final = "moto"
-# A busy computer takes long to load a server; one that ends is noticed at once.
+# A busy computer takes long to load the server. If the server exits, the wait ends at once.
 _START_S: Final = 60.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
@@ -201,7 +201,7 @@ def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
 def _ask_to_stop(running: SandboxInfo) -> None:
     try:
         api.control(running.endpoint, "POST", "/_sandbox/shutdown")
-    except (api.ApiError, api.CloudGoneError):
+    except (api.ApiError, api.NoAnswerError):
         return
     deadline = time.monotonic() + _STOP_S
     while is_alive(running.pid) and time.monotonic() < deadline:

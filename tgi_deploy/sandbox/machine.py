@@ -15,13 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from tgi_deploy.sandbox import api
-from tgi_deploy.sandbox.guest import NVME_MOUNT
 from tgi_deploy.sandbox.guest.cloudinit import CloudInit
 from tgi_deploy.sandbox.guest.commands import Commands
 from tgi_deploy.sandbox.guest.docker import Docker
 from tgi_deploy.sandbox.guest.init import Init
-from tgi_deploy.sandbox.guest.layout import Console, Host, Layout, MachineSpec
+from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, Host, Layout, MachineSpec, publish
 from tgi_deploy.sandbox.guest.server import Client, CommandServer
 from tgi_deploy.sandbox.guest.spawn import Spawner
 
@@ -62,7 +63,7 @@ class Machine:
         """Boot. A failed boot, whose traceback is in the machine's log, takes it down; so does the end of its cloud."""
         try:
             self.boot()
-        except api.CloudGoneError:
+        except api.NoAnswerError:
             self.down.set()
         except BaseException as problem:
             try:
@@ -80,9 +81,7 @@ class Machine:
         self._console.kernel("reboot: Power down")
 
     def _serve(self) -> None:
-        """Make the devices and the commands of the image."""
-        for device in ("/dev/console", "/dev/ttyS0"):
-            self._console.serve_device(self._layout.at(device))
+        """Provide the local drive and the commands of the image."""
         if self._spec.hardware.nvme:
             self._layout.at(NVME_MOUNT).mkdir(parents=True, exist_ok=True)
         commands = Commands(self._host, self._init.stop_all)
@@ -105,7 +104,7 @@ class Machine:
             }
         )
         server.write_shims(self._layout, speed=self._spec.speed, clock=self._spec.clock)
-        server.start()
+        threading.Thread(target=server.serve_forever, name="commands", daemon=True).start()
 
     def _keep_uptime(self) -> None:
         while not self.down.wait(_UPTIME_TICK_S):
@@ -113,12 +112,9 @@ class Machine:
                 self._show_uptime()
 
     def _show_uptime(self) -> None:
-        """Write the uptime by the machine's clock, atomically."""
-        uptime_s = (time.monotonic() - self._began_s) * self._spec.timer_speed
-        path = self._layout.at("/proc/uptime")
-        new = path.with_name("uptime.new")
-        new.write_text(f"{uptime_s:.2f} {uptime_s:.2f}\n", encoding="ascii")
-        new.replace(path)
+        """Write the uptime by the machine's clock."""
+        uptime_s = (time.monotonic() - self._began_s) * self._spec.clock.speed
+        publish(self._layout.at("/proc/uptime"), f"{uptime_s:.2f} {uptime_s:.2f}\n")
 
     def _first_boot(self, finished: Path) -> None:
         cloud_init = CloudInit(self._host)
@@ -127,7 +123,7 @@ class Machine:
         try:
             cloud_init.run(api.control(self._spec.endpoint, "GET", path)["user_data"])
         except api.ApiError as problem:
-            cloud_init.say(f"[CRITICAL]: user data could not be read: {problem}")
+            cloud_init.log(f"[CRITICAL]: user data could not be read: {problem}")
         finished.touch()
         if not self.down.is_set():
             cloud_init.announce("finished")
@@ -148,7 +144,7 @@ def main(argv: list[str]) -> int:
     layout = Layout(folder=Path(argv[0]).absolute())
     layout.make()
     os.chdir(layout.folder)  # so that its command socket has a short name
-    machine = Machine(layout, MachineSpec.read(layout.spec))
+    machine = Machine(layout, msgspec.json.decode(layout.spec.read_bytes(), type=MachineSpec))
 
     def end_with_the_cloud() -> None:
         """End when the cloud ends, which closes the other end of standard input."""

@@ -6,10 +6,11 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
+
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.02
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Process:
+class Process(Frozen, frozen=True, kw_only=True):
     pid: int
     command: str
 

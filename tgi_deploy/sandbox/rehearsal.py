@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.sandbox import api
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +22,7 @@ _ENDED: Final = frozenset({"terminated", "shutting-down"})
 _COUNTED: Final = {"capacity": "RunInstances", "quota": "RunInstances", "throttle": "", "lost-reply": "RunInstances"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scenario:
+class Scenario(Frozen, frozen=True, kw_only=True):
     """`faults` are the initial ones; two numbers of `times` are limits, two of the actions in `sample` are drawn.
 
     `machine_fault`, if any, is applied to the machine when the wait for its engine reaches `at_phase`; `delay_s`
@@ -31,7 +31,7 @@ class Scenario:
 
     name: str
     description: str
-    faults: tuple[Document, ...] = field(default=())
+    faults: tuple[Document, ...] = ()
     at_phase: str = ""
     machine_fault: Document | None = None
     delay_s: float = 0.0
@@ -96,4 +96,4 @@ def _sentence(document: Document) -> str:
     action = document.get("action") or _COUNTED[document["name"]]
     times = document.get("times", 1)
     how_often = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    return f"{action} meets {document['name']} {how_often}"
+    return f"{document['name']} hits {action} {how_often}"

@@ -1,4 +1,4 @@
-"""Runs EventBridge Scheduler's schedules, one-time and of a rate, which moto stores but never runs."""
+"""Runs the one-time and rate-based schedules of EventBridge Scheduler, which moto stores but never runs."""
 
 from __future__ import annotations
 

@@ -8,16 +8,19 @@ import secrets
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
 from getopt import GetoptError, getopt
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
+from tgi_deploy.sandbox.guest.layout import publish
 from tgi_deploy.sandbox.guest.server import value_of
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tgi_deploy.sandbox.guest.layout import Host
     from tgi_deploy.sandbox.guest.server import Client
@@ -43,8 +46,7 @@ class DockerError(Exception):
     """An error of the daemon."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunOptions:
+class RunOptions(Frozen, frozen=True, kw_only=True):
     """The options, by their long names."""
 
     image: str
@@ -140,7 +142,6 @@ class Images:
     def __init__(self, host: Host) -> None:
         self._spec = host.spec
         self._counters = host.layout.at("/proc/net/dev")
-        self._counters.parent.mkdir(parents=True, exist_ok=True)
         self._received_bytes = 0.0
         self._show()
         self._kept = host.layout.at("/var/lib/docker/images")
@@ -180,12 +181,10 @@ class Images:
         self._show()
 
     def _show(self) -> None:
-        """Write the counters atomically."""
+        """Write the counters."""
         count = int(self._received_bytes)
-        new = self._counters.with_name(f"{self._counters.name}.new")
         line = f"  eth0: {count} {count // _PACKET_BYTES} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
-        new.write_text(f"{_HEAD}{line}", encoding="utf-8")
-        new.replace(self._counters)
+        publish(self._counters, f"{_HEAD}{line}")
 
 
 _DEFAULT_STOP_S: Final = 10.0
@@ -206,18 +205,16 @@ _TOO_OLD: Final = (
 )
 
 
-@dataclass(kw_only=True, slots=True)
-class Container:
-    """A created container. `show` prints its output for an attached client."""
+class Container(msgspec.Struct, kw_only=True):
+    """A created container."""
 
     name: str
     options: RunOptions
-    show: Callable[[str], None]
-    identity: str = field(default_factory=lambda: secrets.token_hex(32))
+    identity: str = msgspec.field(default_factory=lambda: secrets.token_hex(32))
     listen: str = ""
     job: Job | None = None
     status: int | None = None
-    done: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = msgspec.field(default_factory=threading.Event)
 
     def kill(self) -> None:
         if self.job and self.status is None:
@@ -262,9 +259,7 @@ class Docker:
             if options.image not in self._images:
                 client.err(f"Unable to find image '{options.image}' locally\n")
                 self._images.pull(options.image)
-            environment = options.environment(client.env)
-            container = self._create(client, options)
-            job = self._start(container, environment)
+            container, job = self._start(client, options)
         except (DockerError, DockerUsageError) as problem:
             client.err(f"docker: Error response from daemon: {problem}\n")
             return _USAGE_STATUS
@@ -275,32 +270,29 @@ class Docker:
         container.done.wait()
         return container.status or 0
 
-    def _create(self, client: Client, options: RunOptions) -> Container:
-        name = options.one("--name") or f"sandbox_{secrets.token_hex(4)}"
-        show = (lambda _text: None) if "--detach" in options.values else client.out
-        container = Container(name=name, options=options, show=show)
+    def _start(self, client: Client, options: RunOptions) -> tuple[Container, Job]:
+        """Create a container and start its program, with output to the client unless detached. Raises DockerError."""
+        environment, attached = options.environment(client.env), "--detach" not in options.values
+        container = Container(name=options.one("--name") or f"sandbox_{secrets.token_hex(4)}", options=options)
         with self._lock:
-            other = self._containers.setdefault(name, container)
+            other = self._containers.setdefault(container.name, container)
         if other is not container:
             raise DockerError(
-                f'Conflict. The container name "/{name}" is already in use by container "{other.identity}". '
+                f'Conflict. The container name "/{other.name}" is already in use by container "{other.identity}". '
                 "You have to remove (or rename) that container to be able to reuse that name."
             )
-        return container
-
-    def _start(self, container: Container, environment: dict[str, str]) -> Job:
         try:
             job = container.job = self._spawner.start_module(
                 self._program(container, environment),
                 variables=environment,
-                line=lambda text: container.show(f"{text}\n"),
+                line=lambda text: client.out(f"{text}\n") if attached else None,
                 environment=self._spec.engine_environment,
             )
         except (OSError, DockerError, DockerUsageError) as problem:
             del self._containers[container.name]
             raise DockerError(str(problem)) from problem
         threading.Thread(target=self._watch, args=(container, job), name=container.name, daemon=True).start()
-        return job
+        return container, job
 
     def _watch(self, container: Container, job: Job) -> None:
         status = job.wait()
@@ -356,10 +348,10 @@ class Docker:
         return "127.0.0.1:0"
 
     def _is_free(self, port: int) -> bool:
+        address = self._spec.address
         if port not in self._spec.held_ports:
-            return self._spec.address != UNREACHABLE and can_bind(self._spec.address, port)
-        running = [one.listen for one in self._containers.values() if one.status is None]
-        return f"{self._spec.address}:{port}" not in running
+            return address != UNREACHABLE and can_bind(address, port)
+        return all(one.listen != f"{address}:{port}" for one in self._containers.values() if one.status is None)
 
     def _stop(self, client: Client, argv: list[str]) -> int:
         timeout_s = value_of("-t", argv)

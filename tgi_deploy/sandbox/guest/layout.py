@@ -1,6 +1,6 @@
 """A machine's folder on the host, the mapping of the guest's paths into it, and what the machine's parts share.
 
-spec.json     what the cloud tells the machine about itself
+spec.json     the machine's specification, written by the cloud
 console.log   the serial console
 bin/          the commands of the machine image, first on the PATH
 groups/       a file for each started process group, to end it if the machine cannot
@@ -9,25 +9,22 @@ root/         the guest's file system, as far as it is mapped
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tgi_deploy.sandbox.api import Endpoint
-from tgi_deploy.sandbox.guest import NVME_MOUNT
+from tgi_deploy.values.base import Frozen, Value
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.sandbox.guest.spawn import Spawner
 
+NVME_MOUNT: Final = "/opt/dlami/nvme"
 # Other paths are the host's, so custom user data should use only these.
 MAPPED: Final = (
     "/opt/tgi-deploy", NVME_MOUNT, "/var/lib/tgi-deploy", "/var/lib/cloud", "/var/lib/docker", "/var/log",
@@ -43,8 +40,7 @@ _STARTS_A_PATH: Final = r"(?:(?<![\w./~-])|(?<==-))"
 _ENDS_A_PART: Final = r"(?![\w-])"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FastClock:
+class FastClock(Value, frozen=True, kw_only=True):
     """A machine's accelerated clock, the same after a reboot.
 
     Real and guest time are the same at `epoch` (seconds since 1970), and `speed` times as fast from there.
@@ -61,8 +57,7 @@ class FastClock:
         return datetime.fromtimestamp(self.at(real), UTC).isoformat(timespec="seconds")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hardware:
+class Hardware(Value, frozen=True, kw_only=True):
     """`memory_bytes` is per GPU, `card_name` the name in nvidia-smi.
 
     Empty for types without GPUs, or unknown to the catalog.
@@ -75,13 +70,12 @@ class Hardware:
     nvme: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineSpec:
+class MachineSpec(Value, frozen=True, kw_only=True):
     """A machine's specification from the cloud.
 
-    Durations are simulated seconds, divided by `speed`. Timers run `timer_speed` times as fast as real time, so
-    does the machine's clock from `epoch` on. `pull_mb_per_s` is in real seconds. The cloud reserves `held_ports` of
-    its address for the owner's programs. `images` are the sizes in bytes of what can be pulled.
+    Durations are simulated seconds, divided by `speed`; timers run at the speed of `clock`. `pull_mb_per_s` is in real
+    seconds. The cloud reserves `held_ports` of its address for the owner's programs. `images` are the sizes in bytes of
+    what can be pulled.
     """
 
     instance_id: str
@@ -92,32 +86,22 @@ class MachineSpec:
     proxy_image: str
     engine_environment: dict[str, str]
     address: str
-    endpoint_url: str
-    access_key: str = field(repr=False)
+    endpoint: Endpoint
     instance_profile: str
     speed: float
-    timer_speed: float
+    clock: FastClock
     boot_s: float
-    epoch: float = 0.0
     engine_faults: tuple[str, ...] = ()
     failed_pulls: int = 0
     pull_mb_per_s: float | None = None
     held_ports: tuple[int, ...] = ()
 
-    @property
-    def clock(self) -> FastClock:
-        return FastClock(epoch=self.epoch, speed=self.timer_speed)
 
-    @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(url=self.endpoint_url, access_key=self.access_key, instance_id=self.instance_id)
-
-    def write(self, path: Path) -> None:
-        path.write_bytes(msgspec.json.encode(self))
-
-    @classmethod
-    def read(cls, path: Path) -> MachineSpec:
-        return msgspec.json.decode(path.read_bytes(), type=cls)
+def publish(path: Path, text: str) -> None:
+    """Write the file atomically."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
 
 
 class Layout:
@@ -142,7 +126,15 @@ class Layout:
         shutil.rmtree(self.at("/run/tgi-deploy"), ignore_errors=True)
         for folder in (self.root, self.bin, self.groups, self.units):
             folder.mkdir(parents=True, exist_ok=True)
-        for path in ("/root", "/var/lib/cloud/instance", "/var/log", "/dev", "/var/lib/docker", "/run/tgi-deploy"):
+        for path in (
+            "root",
+            "var/lib/cloud/instance",
+            "var/log",
+            "var/lib/docker",
+            "dev",
+            "proc/net",
+            "run/tgi-deploy",
+        ):
             self.at(path).mkdir(parents=True, exist_ok=True)
 
     def mapper(self, extra: tuple[str, ...] = ()) -> PathMapper:
@@ -189,22 +181,8 @@ class Console:
     def program(self, name: str, pid: int, line: str) -> None:
         self.kernel(f"{name}[{pid}]: {line}")
 
-    def serve_device(self, device: Path) -> None:
-        """Make `device` a pipe to the console, for guests that write to /dev/console."""
-        if not device.exists():
-            os.mkfifo(device)
-        # Open for reading and writing, so that the pipe survives a writer that closes it.
-        descriptor = os.open(device, os.O_RDWR)
 
-        def copy() -> None:
-            while True:
-                self.raw(os.read(descriptor, 65536).decode("utf-8", "replace"))
-
-        threading.Thread(target=copy, name=f"console {device.name}", daemon=True).start()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
+class Host(Frozen, frozen=True, kw_only=True):
     """What the parts of a machine share. `down` is set when it goes down."""
 
     spec: MachineSpec

@@ -95,9 +95,6 @@ class CommandServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         Path(_SOCKET).unlink(missing_ok=True)  # from the previous boot
         super().__init__(_SOCKET, Client)
 
-    def start(self) -> None:
-        threading.Thread(target=self.serve_forever, name="commands", daemon=True).start()
-
     def write_shims(self, layout: Layout, *, speed: float, clock: FastClock) -> None:
         """Write the image's commands as small scripts that call back here; `sleep` is accelerated.
 
