@@ -34,7 +34,7 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """The API's address and access key. For a named machine, its role decides."""
+    """The API's address and access key. With an instance id, calls have the permissions of that machine's role."""
 
     url: str
     access_key: str = field(repr=False)

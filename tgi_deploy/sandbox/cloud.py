@@ -45,18 +45,6 @@ STRICT: Final = {
 }
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tgi_deploy.sandbox.cloud", description=__doc__)
-    parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument(
-        "--speed", type=float, default=DEFAULT_SPEED, help="how many times as fast as in reality things happen"
-    )
-    parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the machines' timers")
-    parser.add_argument("--detach", action="store_true", help="run in the background")
-    return parser.parse_args(argv)
-
-
 def serve(options: argparse.Namespace) -> None:
     """Serve until stopped, with a record in the home folder; then end all machines and remove the folder."""
     os.environ.update(STRICT)
@@ -167,8 +155,13 @@ def _detach(home: Path) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    options = _arguments(argv)
-    options.home = options.home.resolve()
+    parser = argparse.ArgumentParser(prog="tgi_deploy.sandbox.cloud", description=__doc__)
+    parser.add_argument("--home", type=lambda text: Path(text).resolve(), required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--speed", type=float, default=DEFAULT_SPEED, help="how many times as fast as in reality")
+    parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the machines' timers")
+    parser.add_argument("--detach", action="store_true", help="run in the background")
+    options = parser.parse_args(argv)
     os.umask(_OWNER_ONLY)  # also for child processes
     try:
         claim(options.home)

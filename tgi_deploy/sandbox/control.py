@@ -155,19 +155,10 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
     _clean(home)
     if find_spec(_CLOUD) is None:
         raise extra_missing("sandbox", "starting the sandbox", ImportError(name=_CLOUD))
-    pid = _spawn(home, speed=speed, timer_speed=timer_speed)
-    return _wait_for_answer(home, pid)
-
-
-def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
-    """Start the server and return its process id."""
     claim(home)
-    command = [
-        *(sys.executable, *_SERVER, "--detach"),
-        *("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}"),
-    ]
+    own = ("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}")
     done = subprocess.run(  # noqa: S603 -- our own module
-        command,
+        [sys.executable, *_SERVER, "--detach", *own],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -175,10 +166,10 @@ def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
         env={name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_", "HF_"))},
         check=False,
     )
-    return int(done.stdout or 0)
+    return _wait_for_answer(home, pid=int(done.stdout or 0))
 
 
-def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
+def _wait_for_answer(home: Path, *, pid: int) -> SandboxInfo:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and pid and is_alive(pid):
         found = status(home)

@@ -103,7 +103,8 @@ class Layer:
         except BadRequestError as problem:
             answer = json_answer({"error": str(problem)}, problem.status)
         if answer.drop:
-            _hang_up(environ)
+            with suppress(OSError, KeyError):
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         return answer(environ, start_response)
 
     def _answer(self, environ: Environ, call: Call) -> Answer:
@@ -261,8 +262,3 @@ def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
     if fault.signal and fault.after:
         send_signal(call, fault.signal)
     return dropped() if fault.after else answer
-
-
-def _hang_up(environ: Environ) -> None:
-    with suppress(OSError, KeyError):
-        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)

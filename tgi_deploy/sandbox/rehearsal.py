@@ -1,4 +1,4 @@
-"""Rehearsal scenarios, with the sandbox faults behind them, chosen by seed. They are in `rehearsal.json`."""
+"""Rehearsal scenarios of `rehearsal.json`, and the sandbox faults that they inject, chosen by seed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SandboxStage:
         return tuple(_sentence(document) for document in documents if document["name"] in _COUNTED)
 
     def strike(self, name: str, instance_id: str) -> None:
-        """Apply it to the machine now."""
+        """Apply the scenario's machine fault now."""
         self._ask("POST", "faults", {**(scenario(name).machine_fault or {}), "instance_id": instance_id})
 
     def calls(self) -> tuple[str, ...]:

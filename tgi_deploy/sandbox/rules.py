@@ -1,7 +1,7 @@
 """Rules of EC2 that moto lacks: completes requests like EC2, and rejects what EC2 would reject.
 
-Requests about deleted resources, on which moto fails with a server error or which it accepts, happen when two runs
-work under one name.
+Requests that name deleted resources, which moto accepts or answers with a server error, occur when two runs use one
+deployment name.
 """
 
 from __future__ import annotations
@@ -195,14 +195,14 @@ def _group_in_use(call: Call) -> None:
         raise RefusedError("DependencyViolation", f"resource {group} has a dependent object")
 
 
-def _lost_template(call: Call) -> None:
+def _missing_template(call: Call) -> None:
     named = call.text("LaunchTemplate.LaunchTemplateId")
     if named and named not in world.backend(call.region).launch_templates:
         message = f"The specified launch template, with template ID {named}, does not exist."
         raise RefusedError("InvalidLaunchTemplateId.NotFound", message)
 
 
-def _lost_group(call: Call) -> None:
+def _missing_group(call: Call) -> None:
     """Check the groups named by the request and by its launch template."""
     known = {group for groups in world.backend(call.region).groups.values() for group in groups}
     named = [str(value) for name, value in call.params.items() if _GROUP.match(name)]
@@ -220,7 +220,7 @@ def _spot_requests(call: Call) -> None:
 
 
 _RULES: Final = {
-    "RunInstances": (_lost_template, _lost_group, _user_data, _profile, _zone, _image),
+    "RunInstances": (_missing_template, _missing_group, _user_data, _profile, _zone, _image),
     "CreateLaunchTemplate": (_user_data,),
     "CreateLaunchTemplateVersion": (_user_data,),
     "CancelSpotInstanceRequests": (_spot_requests,),

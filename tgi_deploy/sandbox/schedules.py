@@ -27,7 +27,10 @@ def run_due(timer_speed: float) -> None:
     for region, group, schedule in list(_schedules()):
         if _due(schedule, timer_speed):
             schedule.sandbox_fired = time.time()
-            _fire(region, schedule.target)
+            target = schedule.target
+            run = RUNNERS.get(str(target["Arn"]).rpartition(":::")[2])
+            if run is not None:
+                run(region, str(target["RoleArn"]), json.loads(target.get("Input") or "{}"))
             if schedule.action_after_completion == "DELETE":
                 group.schedules.pop(schedule.name, None)
 
@@ -40,12 +43,8 @@ def refuse(call: Call) -> None:
         name = call.text("GroupName") or "default"
     else:
         return
-    if name not in _backend(call.region).schedule_groups:
+    if name not in scheduler_backends[DEFAULT_ACCOUNT_ID][call.region].schedule_groups:
         raise RefusedError("ResourceNotFoundException", f"Schedule group {name} does not exist.", 404)
-
-
-def _backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name
-    return scheduler_backends[DEFAULT_ACCOUNT_ID][region]
 
 
 def _schedules() -> Iterator[tuple[str, Any, Any]]:
@@ -65,12 +64,6 @@ def _due(schedule: Any, timer_speed: float) -> bool:  # noqa: ANN401 -- moto's o
     if rate and fired is not None:
         return time.time() >= fired + int(rate[1]) * _MINUTE_S / timer_speed
     return time.time() >= made + (at - made) / timer_speed
-
-
-def _fire(region: str, target: dict[str, Any]) -> None:
-    run = RUNNERS.get(str(target["Arn"]).rpartition(":::")[2])
-    if run is not None:
-        run(region, str(target["RoleArn"]), json.loads(target.get("Input") or "{}"))
 
 
 def _terminate(region: str, role_arn: str, given: Mapping[str, Any]) -> None:

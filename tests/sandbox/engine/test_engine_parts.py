@@ -15,7 +15,7 @@ from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
 from tgi_deploy.sandbox.engine.container import devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.flags import ExitError, parse
 from tgi_deploy.sandbox.engine.generator import Tokenizer, example, forced_text, generate
-from tgi_deploy.sandbox.engine.inference import Asked, Prepared
+from tgi_deploy.sandbox.engine.inference import Prepared, Query
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.memory import capacity
 from tgi_deploy.sandbox.engine.messages import ApiError
@@ -165,8 +165,8 @@ def test_pieces_join_to_the_text(text):
 
 
 def steps(prompt="prompt", limit=500, **parameters):
-    asked = Asked(route="generate", inputs=prompt, parameters=Parameters(**parameters))
-    prepared = Prepared(asked=asked, prompt=prompt, pieces=(), max_new_tokens=limit, seed=None, forced=None)
+    query = Query(route="generate", inputs=prompt, parameters=Parameters(**parameters))
+    prepared = Prepared(query=query, prompt=prompt, pieces=(), max_new_tokens=limit, seed=None, forced=None)
     return list(generate(prepared, TOKENIZER))
 
 
@@ -279,7 +279,7 @@ def test_colors_are_those_of_the_recorded_lines():
     log.launcher("Starting shard", span="shard-manager", rank=0)
     log.router("Connected", line=2302)
     times = (0.007049474, 0.000445404, 0.000052859, 0.006551432, 0.003275716)
-    log.answered(Asked(route="generate", inputs="", parameters=Parameters(max_new_tokens=2)), times, None)
+    log.answered(Query(route="generate", inputs="", parameters=Parameters(max_new_tokens=2)), times, None)
     recorded = (Path(__file__).parents[2] / "cases/engine/coloured.txt").read_text(encoding="utf-8")
     assert out.getvalue().replace("\x1b", "ESC") == recorded
 

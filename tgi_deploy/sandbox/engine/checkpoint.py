@@ -34,7 +34,7 @@ _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tokenizer_config.jso
 
 
 class Checkpoint(Frozen, frozen=True, kw_only=True):
-    """The checkpoint of `--model-id`. `weights` is their stored format, before `--quantize`.
+    """The checkpoint of `--model-id`. `weights` is the stored format, before `--quantize`.
 
     `exists`: the hub, or this computer, has it.
     """
@@ -58,7 +58,7 @@ class Checkpoint(Frozen, frozen=True, kw_only=True):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Whether prompts begin with a special token; unknown for hub models."""
+        """Return the tokenizer. Whether prompts begin with a special token is unknown for hub models."""
         own = Path(self.model_id) / "tokenizer_config.json"
         begins = self.is_local and own.exists() and json.loads(own.read_text("utf-8")).get("add_bos_token") is True
         return Tokenizer(vocab_size=self.model.vocab_size, begins=begins)

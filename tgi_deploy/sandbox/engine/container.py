@@ -37,7 +37,7 @@ _ARGUMENTS_S: Final = 1.0
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 _CRASH_AFTER_S: Final = 30.0
 # A flag that no release has: one letter short of one that all have.
-_MISSPELT: Final = ("--max-batch-prefill-token", "4096")
+_MISSPELLED: Final = ("--max-batch-prefill-token", "4096")
 _DEFAULT_GRACE_S: Final = 90
 # Real time: how long a launcher takes to notice that a shard has exited.
 _NOTICED_S: Final = 0.1
@@ -51,7 +51,7 @@ def image_environment(release: TgiRelease) -> dict[str, str]:
 
 
 def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -> int | None:
-    """Return its count; None if no variable names devices (TGI `launcher/src/main.rs`, pull request 3346)."""
+    """Return how many devices the environment names, None if it names none (`launcher/src/main.rs`, TGI PR 3346)."""
     for variable in _DEVICE_VARIABLES:
         named = environ.get(variable)
         if variable == "NVIDIA_VISIBLE_DEVICES" and named in {"all", "void"}:
@@ -64,7 +64,7 @@ def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -
 def run(container: Container, argv: Sequence[str]) -> int:
     """Return the launcher's exit code: 0 after a requested stop, 1 for an error, 2 for a bad command line."""
     if Fault.BAD_FLAG in container.faults:
-        argv = (*argv, *_MISSPELT)
+        argv = (*argv, *_MISSPELLED)
     try:
         situation = prepare(container, argv)
     except ExitError as end:

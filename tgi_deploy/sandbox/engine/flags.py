@@ -1,4 +1,4 @@
-"""The launcher's arguments: parsed like its argument parser (clap) does, then checked before any download."""
+"""The launcher's arguments: parsed as clap, its argument parser, does, then checked before any download."""
 
 from __future__ import annotations
 

@@ -73,10 +73,10 @@ def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
 
     Greedy decoding depends only on the prompt, sampling also on the request's seed.
     """
-    parameters, text = prepared.asked.parameters, ""
+    parameters, text = prepared.query.parameters, ""
     salt = f"{prepared.seed}|{parameters.temperature}" if parameters.samples else "greedy"
     digest = hashlib.sha256(f"{salt}|{prepared.prompt}".encode()).digest()
-    dice = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it shall be predictable
+    dice = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it must be reproducible
     for index, piece in enumerate(_pieces(dice, prepared.forced), start=1):
         logprob, reason = -round(dice.uniform(0.01, 2.5), 4), "length" if index >= prepared.max_new_tokens else None
         if piece is None:

@@ -47,8 +47,8 @@ _CPU_TFLOPS: Final = 1.0
 _FAILED: Final = "Request failed during generation: Server error: "
 
 
-class Asked(Frozen, frozen=True, kw_only=True):
-    """A request: the route's name in the log, and the calling route, if any (`within`)."""
+class Query(Frozen, frozen=True, kw_only=True):
+    """A generation request. `route` is its name in the log, `within` the route that called it, if any."""
 
     route: str
     inputs: str
@@ -59,7 +59,7 @@ class Asked(Frozen, frozen=True, kw_only=True):
 class Prepared(Frozen, frozen=True, kw_only=True):
     """A valid request: its prompt and maximum number of new tokens. `forced` is the text dictated by a grammar."""
 
-    asked: Asked
+    query: Query
     prompt: str
     pieces: tuple[Token, ...]
     max_new_tokens: int
@@ -140,14 +140,14 @@ class Inference:
         return {
             "x-compute-type": self.compute_type,
             "x-compute-time": str(answer.timing.total_s),
-            "x-compute-characters": str(len(answer.prepared.asked.inputs)),
+            "x-compute-characters": str(len(answer.prepared.query.inputs)),
             **{f"x-{name}": str(round(seconds * 1000)) for name, seconds in times},
             "x-prompt-tokens": str(len(answer.prepared.pieces)),
             "x-generated-tokens": str(produced),
         }
 
     @contextmanager
-    def admitted(self, asked: Asked) -> Iterator[Timing]:
+    def admitted(self, query: Query) -> Iterator[Timing]:
         """Take a place among the concurrent requests. Raises ApiError `overloaded` if there is none."""
         self.metrics.add("tgi_request_count")
         try:
@@ -163,7 +163,7 @@ class Inference:
             self.metrics.add("tgi_request_failure", err=error.kind)
             if error.kind == "generation":
                 self.metrics.add("tgi_batch_inference_failure", method="prefill")
-            self.situation.log.refused(asked, error.bare)
+            self.situation.log.refused(query, error.bare)
             raise
 
     def _take_place(self) -> None:
@@ -172,16 +172,16 @@ class Inference:
         self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
         self.metrics.add("tgi_batch_current_max_tokens", 0)
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, query: Query) -> Answer:
         """Return the whole generation."""
-        with self.admitted(asked) as timing:
-            prepared = self._prepare(asked, timing, streaming=False)
+        with self.admitted(query) as timing:
+            prepared = self._prepare(query, timing, streaming=False)
             return Answer(prepared=prepared, steps=tuple(self._steps(prepared, timing)), timing=timing)
 
-    def stream(self, asked: Asked) -> Generator[tuple[Prepared, Step, int]]:
+    def stream(self, query: Query) -> Generator[tuple[Prepared, Step, int]]:
         """Yield each step with its number."""
-        with self.admitted(asked) as timing:
-            prepared = self._prepare(asked, timing, streaming=True)
+        with self.admitted(query) as timing:
+            prepared = self._prepare(query, timing, streaming=True)
             for index, step in enumerate(self._steps(prepared, timing), start=1):
                 yield prepared, step, index
 
@@ -189,18 +189,18 @@ class Inference:
         reason = "Server error: error trying to connect: Connection refused (os error 111)"
         self.situation.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
 
-    def _prepare(self, asked: Asked, timing: Timing, *, streaming: bool) -> Prepared:
+    def _prepare(self, query: Query, timing: Timing, *, streaming: bool) -> Prepared:
         """Validate a request. Raises ApiError `validation`."""
-        parameters = asked.parameters
+        parameters = query.parameters
         _check_parameters(parameters, self.situation, streaming=streaming)
-        if not asked.inputs:
+        if not query.inputs:
             raise ApiError("validation", "`inputs` cannot be empty")
-        pieces = self.tokenizer.encode(asked.inputs)
+        pieces = self.tokenizer.encode(query.inputs)
         if parameters.truncate is not None:
             pieces = pieces[-parameters.truncate :]
         drawn = secrets.randbits(64) if parameters.samples else None
         prepared = Prepared(
-            asked=asked,
+            query=query,
             prompt="".join(piece.text for piece in pieces),
             pieces=pieces,
             max_new_tokens=self._room(len(pieces), parameters.max_new_tokens),
@@ -265,7 +265,7 @@ class Inference:
         self.metrics.observe("tgi_request_skipped_tokens", 0)
         for name, seconds in zip(_DURATIONS, times, strict=True):
             self.metrics.observe(f"tgi_request_{name}", seconds)
-        self.situation.log.answered(prepared.asked, times, prepared.seed)
+        self.situation.log.answered(prepared.query, times, prepared.seed)
 
 
 def _check_parameters(parameters: Parameters, situation: Situation, *, streaming: bool) -> None:

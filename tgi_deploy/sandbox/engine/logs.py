@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.sandbox.engine.bodies import Parameters
-    from tgi_deploy.sandbox.engine.inference import Asked
+    from tgi_deploy.sandbox.engine.inference import Query
 
 Level = Literal["INFO", "WARN", "ERROR"]
 _ESCAPE: Final = re.compile(r"\x1b\[\d+m")
@@ -71,16 +71,16 @@ class Log(msgspec.Struct, kw_only=True):
         members = {"message": message, "target": target, "filename": filename, "line_number": line, **within}
         self._record(level, f"{where} {at} {message}", members, color=self.router_color)
 
-    def answered(self, asked: Asked, times: Sequence[float], seed: int | None) -> None:
+    def answered(self, query: Query, times: Sequence[float], seed: int | None) -> None:
         """Write the line of an answered request."""
         shown = {name: f'"{_duration(seconds)}"' for name, seconds in zip(_TIMES, times, strict=True)}
-        *outer, (route, parameters) = _spans(asked)
+        *outer, (route, parameters) = _spans(query)
         fields = {**parameters, **shown, "seed": f'"{_option(seed)}"'}
         self.router("Success", line=_SUCCESS_LINES.get(route, 432), spans=[*outer, (route, fields)])
 
-    def refused(self, asked: Asked, reason: str) -> None:
+    def refused(self, query: Query, reason: str) -> None:
         # As in users' reports: github.com/bionic-gpt/bionic-gpt/issues/154
-        spans = [*_spans(asked), ("generate", {}), ("generate_stream", {})]
+        spans = [*_spans(query), ("generate", {}), ("generate_stream", {})]
         self.router(reason, level="ERROR", source=_INFER, line=120, spans=spans)
 
     def _record(self, level: Level, text: str, members: Mapping[str, object], *, color: bool) -> None:
@@ -111,9 +111,9 @@ def _span(name: str, fields: Mapping[str, str]) -> str:
     return f"{_paint(_BOLD, name)}{_paint(_BOLD, '{')}{inside}{_paint(_BOLD, '}')}"
 
 
-def _spans(asked: Asked) -> list[tuple[str, Mapping[str, str]]]:
-    outer: list[tuple[str, Mapping[str, str]]] = [(asked.within, {})] if asked.within else []
-    return [*outer, (asked.route, {"parameters": _debug(asked.parameters, asked.route)})]
+def _spans(query: Query) -> list[tuple[str, Mapping[str, str]]]:
+    outer: list[tuple[str, Mapping[str, str]]] = [(query.within, {})] if query.within else []
+    return [*outer, (query.route, {"parameters": _debug(query.parameters, query.route)})]
 
 
 def _debug(parameters: Parameters, route: str) -> str:

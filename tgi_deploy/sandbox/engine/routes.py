@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from tgi_deploy.sandbox.engine.bodies import Chat, Completion, Generate, Grammar, Tokenize, Vertex
-from tgi_deploy.sandbox.engine.inference import Asked
+from tgi_deploy.sandbox.engine.inference import Query
 from tgi_deploy.sandbox.engine.messages import (
     ApiError,
     RejectionError,
@@ -140,21 +140,21 @@ def invocations(inference: Inference, request: Request) -> Reply | Stream:
 
 def vertex(inference: Inference, body: Vertex) -> Reply:
     """Answer each instance, which is a chat or a generate request."""
-    asked = [
+    queries = [
         _converted(inference, typed(instance, Chat, ""), "vertex_compatibility")[0]
         if "messages" in instance
-        else _asked(typed(instance, Generate, ""), "vertex_compatibility")
+        else _query(typed(instance, Generate, ""), "vertex_compatibility")
         for instance in body.instances
     ]
-    return reply_json({"predictions": [inference.answer(one).text for one in asked]})
+    return reply_json({"predictions": [inference.answer(one).text for one in queries]})
 
 
 def generate(inference: Inference, body: Generate) -> Reply:
-    return _whole(inference, _asked(body, "generate"), as_list=False)
+    return _whole(inference, _query(body, "generate"), as_list=False)
 
 
 def generate_stream(inference: Inference, body: Generate) -> Stream:
-    return _stream(inference, _asked(body, "generate_stream"))
+    return _stream(inference, _query(body, "generate_stream"))
 
 
 def compatible(inference: Inference, body: Generate) -> Reply | Stream:
@@ -164,28 +164,28 @@ def compatible(inference: Inference, body: Generate) -> Reply | Stream:
     kind = f'default_return_full_text=true compute_type=Extension(ComputeType("{inference.compute_type}"))'
     within = f"compat_generate{{{kind}}}"
     if body.stream:
-        return _stream(inference, _asked(body, "generate_stream", within))
-    return _whole(inference, _asked(body, "generate", within), as_list=True)
+        return _stream(inference, _query(body, "generate_stream", within))
+    return _whole(inference, _query(body, "generate", within), as_list=True)
 
 
-def _asked(body: Generate, route: str, within: str = "") -> Asked:
-    return Asked(route=route, inputs=body.inputs, parameters=body.parameters, within=within)
+def _query(body: Generate, route: str, within: str = "") -> Query:
+    return Query(route=route, inputs=body.inputs, parameters=body.parameters, within=within)
 
 
-def _whole(inference: Inference, asked: Asked, *, as_list: bool) -> Reply:
-    answer = inference.answer(asked)
-    body: dict[str, Any] = {"generated_text": _shown_text(asked, answer.text)}
-    if asked.parameters.details or asked.parameters.decoder_input_details:
+def _whole(inference: Inference, query: Query, *, as_list: bool) -> Reply:
+    answer = inference.answer(query)
+    body: dict[str, Any] = {"generated_text": _shown_text(query, answer.text)}
+    if query.parameters.details or query.parameters.decoder_input_details:
         body["details"] = _details(answer)
     return reply_json([body] if as_list else body, headers=inference.timing_headers(answer))
 
 
-def _shown_text(asked: Asked, text: str) -> str:
-    return asked.inputs + text if asked.parameters.return_full_text else text
+def _shown_text(query: Query, text: str) -> str:
+    return query.inputs + text if query.parameters.return_full_text else text
 
 
 def _details(answer: Answer) -> dict[str, Any]:
-    prepared, parameters = answer.prepared, answer.prepared.asked.parameters
+    prepared, parameters = answer.prepared, answer.prepared.query.parameters
     prefill = [
         {"id": piece.id, "text": piece.text, "logprob": None if place == 0 else -1.0 - piece.id % 97 / 50}
         for place, piece in enumerate(prepared.pieces if parameters.decoder_input_details else ())
@@ -199,7 +199,7 @@ def _details(answer: Answer) -> dict[str, Any]:
         details["top_tokens"] = [[_token(token) for token in step.top] for step in answer.steps]
     if (parameters.best_of or 1) > 1:
         # The other candidate; the stub server's do not differ.
-        text = _shown_text(prepared.asked, answer.text)
+        text = _shown_text(prepared.query, answer.text)
         details["best_of_sequences"] = [{"generated_text": text, **details, "prefill": []}]
     return details
 
@@ -212,20 +212,20 @@ def _token(token: Token) -> dict[str, Any]:
     return {"id": token.id, "text": token.text, "logprob": token.logprob, "special": token.special}
 
 
-def _stream(inference: Inference, asked: Asked) -> Stream:
-    headers = inference.stream_headers(asked.inputs)
-    return Stream(headers=headers, events=_events(inference, asked), failure=ApiError.body)
+def _stream(inference: Inference, query: Query) -> Stream:
+    headers = inference.stream_headers(query.inputs)
+    return Stream(headers=headers, events=_events(inference, query), failure=ApiError.body)
 
 
-def _events(inference: Inference, asked: Asked) -> Generator[dict[str, Any]]:
-    parameters, text = asked.parameters, ""
-    for prepared, step, index in inference.stream(asked):
+def _events(inference: Inference, query: Query) -> Generator[dict[str, Any]]:
+    parameters, text = query.parameters, ""
+    for prepared, step, index in inference.stream(query):
         text += step.shown
         ended = step.finish_reason is not None
         event: dict[str, Any] = {"index": index, "token": _token(step.token)}
         if parameters.top_n_tokens:
             event["top_tokens"] = [_token(token) for token in step.top]
-        event["generated_text"] = _shown_text(asked, text) if ended else None
+        event["generated_text"] = _shown_text(query, text) if ended else None
         event["details"] = None
         if ended and parameters.details:
             sequence = _sequence_details(step.finish_reason, index, prepared)
@@ -235,7 +235,7 @@ def _events(inference: Inference, asked: Asked) -> Generator[dict[str, Any]]:
 
 def _converted(
     inference: Inference, body: Chat, route: str = "chat_completions"
-) -> tuple[Asked, Mapping[str, Any] | None]:
+) -> tuple[Query, Mapping[str, Any] | None]:
     """Return the request with its template applied, and the function that it must call, if any.
 
     Raises ApiError `template_error` or `tool_error`.
@@ -246,7 +246,7 @@ def _converted(
     if tool is not None:  # the router's grammar has properties even if the tool has none
         grammar = Grammar(type="json", value={"properties": {}, **_member(tool, "parameters")})
     parameters = body.parameters(top_n_tokens=body.top_logprobs if body.logprobs else None, grammar=grammar)
-    return Asked(route=route, inputs=_prompt(inference, body), parameters=parameters), tool
+    return Query(route=route, inputs=_prompt(inference, body), parameters=parameters), tool
 
 
 def _prompt(inference: Inference, body: Chat) -> str:
@@ -282,10 +282,10 @@ def _member(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def chat_completions(inference: Inference, body: Chat) -> Reply | Stream:
-    asked, tool = _converted(inference, body)
+    query, tool = _converted(inference, body)
     if body.stream:
-        return _openai_stream(inference, asked, _chat_chunks(inference, body, asked, tool))
-    answer = inference.answer(asked)
+        return _openai_stream(inference, query, _chat_chunks(inference, body, query, tool))
+    answer = inference.answer(query)
     choice = {
         "index": 0,
         "message": _message(tool, answer.text),
@@ -336,16 +336,16 @@ def _envelope(inference: Inference, kind: str, **fields: object) -> dict[str, An
     }
 
 
-def _openai_stream(inference: Inference, asked: Asked, chunks: Generator[dict[str, Any]]) -> Stream:
-    headers = inference.stream_headers(asked.inputs)
+def _openai_stream(inference: Inference, query: Query, chunks: Generator[dict[str, Any]]) -> Stream:
+    headers = inference.stream_headers(query.inputs)
     return Stream(headers=headers, events=chunks, failure=ApiError.chat_event, last="[DONE]")
 
 
 def _chat_chunks(
-    inference: Inference, body: Chat, asked: Asked, tool: Mapping[str, Any] | None
+    inference: Inference, body: Chat, query: Query, tool: Mapping[str, Any] | None
 ) -> Generator[dict[str, Any]]:
     used = (0, 0)
-    for prepared, step, produced in inference.stream(asked):
+    for prepared, step, produced in inference.stream(query):
         used = (len(prepared.pieces), produced)
         reason = None if step.finish_reason is None else _finish(step.finish_reason)
         choice = {
@@ -367,10 +367,10 @@ def completions(inference: Inference, body: Completion) -> Reply | Stream:
     if len(body.prompt) > most:
         raise ApiError("batch size exceeded", f"Number of prompts exceeds the maximum allowed batch size of {most}")
     parameters = body.parameters(repetition_penalty=body.repetition_penalty)
-    every = [Asked(route="completions", inputs=prompt, parameters=parameters) for prompt in body.prompt]
+    queries = [Query(route="completions", inputs=prompt, parameters=parameters) for prompt in body.prompt]
     if body.stream:
-        return _openai_stream(inference, every[0], _completion_chunks(inference, every))
-    answers = [inference.answer(asked) for asked in every]
+        return _openai_stream(inference, queries[0], _completion_chunks(inference, queries))
+    answers = [inference.answer(query) for query in queries]
     choices = [_choice(place, answer.text, _finish(answer.finish_reason)) for place, answer in enumerate(answers)]
     prompt_tokens = sum(len(answer.prepared.pieces) for answer in answers)
     usage = _usage(prompt_tokens, sum(len(answer.steps) for answer in answers))
@@ -383,10 +383,10 @@ def _choice(place: int, text: str, reason: str) -> dict[str, Any]:
     return {"index": place, "text": text, "logprobs": None, "finish_reason": reason}
 
 
-def _completion_chunks(inference: Inference, every: list[Asked]) -> Generator[dict[str, Any]]:
+def _completion_chunks(inference: Inference, queries: list[Query]) -> Generator[dict[str, Any]]:
     """Return a chunk; a prompt's last one has the form of a whole answer with usage, the others have no usage."""
-    for place, asked in enumerate(every):
-        for prepared, step, produced in inference.stream(asked):
+    for place, query in enumerate(queries):
+        for prepared, step, produced in inference.stream(query):
             reason = "" if step.finish_reason is None else _finish(step.finish_reason)
             usage = {"usage": _usage(len(prepared.pieces), produced)} if reason else {}
             yield _envelope(inference, "text_completion", choices=[_choice(place, step.shown, reason)], **usage)

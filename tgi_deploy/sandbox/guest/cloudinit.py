@@ -14,14 +14,16 @@ import os
 import shlex
 import time
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tgi_deploy.sandbox.guest.layout import Host, PathMapper
+    from tgi_deploy.sandbox.guest.layout import Host
 
 _VERSION: Final = "25.2-0ubuntu1~22.04.1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -55,7 +57,7 @@ class CloudInit:
             self._config(text)
         elif text.startswith("#!"):
             script = self._layout.at("/var/lib/cloud/instance/scripts/part-001")
-            self._script(script, self._layout.mapper()(text))
+            self._script(script, self._layout.mapped(text))
         elif text.strip():
             self.log("[WARNING]: Unhandled non-multipart (text/x-not-multipart) userdata")
 
@@ -72,28 +74,28 @@ class CloudInit:
             self.log(f"module {module} is not simulated by the sandbox: skipped")
         files = document.get("write_files") or []
         paths = [str(item.get("path", "")) for item in files if isinstance(item, dict)]
-        mapper = self._layout.mapper(tuple(path for path in paths if path.startswith("/")))
-        self._commands(document.get("bootcmd") or [], mapper, "bootcmd")
+        mapped = partial(self._layout.mapped, extra=[path for path in paths if path.startswith("/")])
+        self._commands(document.get("bootcmd") or [], mapped, "bootcmd")
         for item in files:
             try:
-                self._write_file(item, mapper)
+                self._write_file(item, mapped)
             except (OSError, ValueError, KeyError, TypeError) as problem:
                 self.log(f"[WARNING]: Undecodable or unwritable file {item!r:.80}: {problem}")
-        self._commands(document.get("runcmd") or [], mapper, "runcmd")
+        self._commands(document.get("runcmd") or [], mapped, "runcmd")
 
-    def _write_file(self, item: dict[str, Any], mapper: PathMapper) -> None:
+    def _write_file(self, item: dict[str, Any], mapped: Callable[[str], str]) -> None:
         path, content = self._layout.at(item["path"]), str(item.get("content", ""))
         if str(item.get("encoding", "text/plain")) != "text/plain":
             content = decode(content)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a" if item.get("append") else "w", encoding="utf-8") as file:
-            file.write(mapper(content))
+            file.write(mapped(content))
         path.chmod(int(str(item.get("permissions", "0644")), 8))
 
-    def _commands(self, items: list[Any], mapper: PathMapper, name: str) -> None:
+    def _commands(self, items: list[Any], mapped: Callable[[str], str], name: str) -> None:
         if items:
             lines = [shlex.join(map(str, item)) if isinstance(item, list) else str(item) for item in items]
-            text = "#!/bin/sh\n" + mapper("\n".join(lines)) + "\n"
+            text = "#!/bin/sh\n" + mapped("\n".join(lines)) + "\n"
             self._script(self._layout.at(f"/var/lib/cloud/instance/scripts/{name}"), text)
 
     def _script(self, path: Path, text: str) -> None:

@@ -49,7 +49,7 @@ class Commands:
         return 0
 
     def mountpoint(self, client: Client) -> int:
-        mounted = self._spec.hardware.nvme and self._host.layout.mapper()(NVME_MOUNT) in client.argv
+        mounted = self._spec.hardware.nvme and self._host.layout.mapped(NVME_MOUNT) in client.argv
         return 0 if mounted else 1
 
     def curl(self, client: Client) -> int:
@@ -69,7 +69,7 @@ class Commands:
         return 0
 
     def _own_port(self, port: int, path: str) -> tuple[int, str]:
-        """Return a local port's status and text, from the machine's loopback address on the host; 0 without answer."""
+        """Return status and text of a port, at the machine's loopback address on the host; 0 if nothing answers."""
         try:
             status, body = api.send(f"http://{self._spec.address}:{port}", "GET", path, b"", {})
         except api.NoAnswerError:

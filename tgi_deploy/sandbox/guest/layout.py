@@ -20,6 +20,7 @@ from tgi_deploy.sandbox.api import Endpoint
 from tgi_deploy.values.base import Frozen, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tgi_deploy.sandbox.guest.spawn import Spawner
@@ -137,25 +138,17 @@ class Layout:
         ):
             self.at(path).mkdir(parents=True, exist_ok=True)
 
-    def mapper(self, extra: tuple[str, ...] = ()) -> PathMapper:
-        return PathMapper(root=str(self.root.resolve()), bin_folder=str(self.bin), extra=extra)
+    def mapped(self, text: str, extra: Iterable[str] = ()) -> str:
+        """Return the text with host paths in place of the guest's. `extra`: more of the guest's paths."""
+        return map_paths(text, root=str(self.root.resolve()), bin_folder=str(self.bin), extra=extra)
 
 
-class PathMapper:
-    """Rewrites a guest's absolute paths in scripts, unit files and commands to host paths."""
-
-    def __init__(self, *, root: str, bin_folder: str, extra: tuple[str, ...] = ()) -> None:
-        self._root = root
-        self._bin = bin_folder
-        paths = sorted({*MAPPED, *extra}, key=len, reverse=True)
-        self._paths = re.compile(_STARTS_A_PATH + "(" + "|".join(map(re.escape, paths)) + ")" + _ENDS_A_PART)
-        self._commands = re.compile(
-            _STARTS_A_PATH + r"(?:/usr)?(?:/local)?/s?bin/(" + "|".join(COMMANDS) + ")" + _ENDS_A_PART
-        )
-
-    def __call__(self, text: str) -> str:
-        with_commands = self._commands.sub(lambda found: f"{self._bin}/{found[1]}", text)
-        return self._paths.sub(lambda found: self._root + found[1], with_commands)
+def map_paths(text: str, *, root: str, bin_folder: str, extra: Iterable[str] = ()) -> str:
+    """Rewrite a guest's absolute paths in scripts, unit files and commands to host paths."""
+    paths = "|".join(map(re.escape, sorted({*MAPPED, *extra}, key=len, reverse=True)))
+    commands = f"{_STARTS_A_PATH}(?:/usr)?(?:/local)?/s?bin/({'|'.join(COMMANDS)}){_ENDS_A_PART}"
+    text = re.sub(commands, lambda found: f"{bin_folder}/{found[1]}", text)
+    return re.sub(f"{_STARTS_A_PATH}({paths}){_ENDS_A_PART}", lambda found: root + found[1], text)
 
 
 class Console:

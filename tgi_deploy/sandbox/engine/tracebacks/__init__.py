@@ -24,7 +24,7 @@ _REASONS: Final[dict[str, str]] = json.loads((_FOLDER / "reasons.json").read_tex
 
 
 def reason(name: str, **values: object) -> str:
-    """Return the last words of a failure of `reasons.json`."""
+    """Return the final message of a failure, from `reasons.json`."""
     return Template(_REASONS[name]).substitute(values)
 
 
