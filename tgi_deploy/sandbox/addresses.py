@@ -19,9 +19,7 @@ _SHARED: Final = "127.0.0.1"
 # Nothing can connect to a broadcast address. For a machine whose port is used on all addresses by another program,
 # which callers would mistake for the engine.
 UNREACHABLE: Final = "127.255.255.255"
-_TRIES: Final = 4
 _USABLE: Final = 254 * 254
-_STRIDE: Final = 251
 # Lower ports are reserved for root.
 _FIRST_UNPRIVILEGED: Final = 1024
 
@@ -68,7 +66,7 @@ class AddressPool:
     """Assigns addresses. `seed` (the server's port) separates two sandboxes on one host."""
 
     def __init__(self, seed: int) -> None:
-        self._next = seed * _STRIDE % _USABLE
+        self._next = seed * 251 % _USABLE
         self._lock = threading.Lock()
         self._own = can_bind("127.77.1.1")
 
@@ -77,7 +75,7 @@ class AddressPool:
         if not self._own:
             return Lease(_SHARED)
         ports = tuple(ports)
-        for _ in range(_TRIES):
+        for _ in range(4):
             with suppress(OSError):
                 return Lease(self.take(), ports)
         return Lease(UNREACHABLE)
@@ -92,7 +90,6 @@ class AddressPool:
 
 
 _CHUNK_BYTES: Final = 65_536
-_CONNECT_S: Final = 5.0
 
 
 class Forwarding(Frozen, frozen=True, kw_only=True):
@@ -129,7 +126,7 @@ class Route:
         """Pass bytes in both directions. If the machine refuses, close the caller's connection."""
         self._sockets.add(caller)
         with caller, suppress(OSError):
-            machine = socket.create_connection(self._machine, timeout=_CONNECT_S)
+            machine = socket.create_connection(self._machine, timeout=5.0)
             machine.settimeout(None)
             self._sockets.add(machine)
             with machine:

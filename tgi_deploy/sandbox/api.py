@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TIMEOUT_S: Final = 10.0
 _OK: Final = 200
-_HEALTH_BYTES: Final = 4096
 
 
 class ApiError(Exception):
@@ -57,7 +55,7 @@ def send(
 ) -> tuple[int, bytes]:
     """Return status and body. Raises NoAnswerError when nothing answers there."""
     place = urlsplit(endpoint_url)
-    connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=_TIMEOUT_S)
+    connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=10.0)
     try:
         connection.request(method, path, body=body, headers=dict(headers))
         response = connection.getresponse()
@@ -78,7 +76,7 @@ def is_our_sandbox(endpoint: Endpoint) -> bool:
     challenge = secrets.token_hex(16)
     try:
         path = f"/_sandbox/health?challenge={challenge}"
-        status, text = send(endpoint.url, "GET", path, b"", {}, most_bytes=_HEALTH_BYTES)
+        status, text = send(endpoint.url, "GET", path, b"", {}, most_bytes=4096)
         answer = json.loads(text)
     except (NoAnswerError, ValueError, RecursionError):
         return False

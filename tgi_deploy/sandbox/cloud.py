@@ -34,7 +34,6 @@ LOG: Final = "server.log"
 CLUSTER: Final = "cluster"
 # Marks a folder as a sandbox's, to be removed with its contents.
 MARKER: Final = ".tgi-deploy-sandbox"
-_OWNER_ONLY: Final = 0o077
 # moto reads these at import.
 STRICT: Final = {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
@@ -162,7 +161,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the machines' timers")
     parser.add_argument("--detach", action="store_true", help="run in the background")
     options = parser.parse_args(argv)
-    os.umask(_OWNER_ONLY)  # also for child processes
+    os.umask(0o077)  # also for child processes
     try:
         claim(options.home)
     except OSError as problem:

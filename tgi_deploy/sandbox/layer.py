@@ -62,12 +62,10 @@ def _is_same(given: str, key: str) -> bool:
     return hmac.compare_digest(given.encode(), key.encode())
 
 
-_KEPT_CALLS: Final = 10_000
 _CONTROL: Final = "/_sandbox/"
 _OF_MACHINE: Final = re.compile(r"machines/([^/]+)/([^/]+)")
 _FAILED: Final = 500
 _REFUSALS: Final = {"ec2": rules.refuse, "iam": roles.refuse_role}
-_HOSTED: Final = frozenset({"sagemaker", "application-autoscaling"})
 _POWER: Final = frozenset({"poweroff", "reboot"})
 
 
@@ -80,7 +78,7 @@ class Layer:
         self._settings = settings
         self._tokens = rules.TokenMemory()
         self._sessions = Sessions(machines.guest)
-        self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
+        self._calls: deque[dict[str, Any]] = deque(maxlen=10_000)
         roles.prepare_account()
 
     @cached_property
@@ -163,7 +161,8 @@ class Layer:
             if what.service == "pricing":
                 raise RefusedError("AccessDeniedException", "the sandbox has no price list")
             answer = self._sessions.answer(what)
-            if answer is None and (what.service in _HOSTED or what.text("ServiceCode") == "sagemaker"):
+            of_sagemaker = {"sagemaker", "application-autoscaling"} & {what.service, what.text("ServiceCode")}
+            if answer is None and of_sagemaker:
                 answer = self.hosting.answer(what)
             if answer is None:
                 completed = rules.complete(what) if what.service == "ec2" else what

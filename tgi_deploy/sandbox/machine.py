@@ -26,8 +26,6 @@ from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, Host, Layout, M
 from tgi_deploy.sandbox.guest.server import Client, CommandServer
 from tgi_deploy.sandbox.guest.spawn import Spawner
 
-_GRACE_S: Final = 0.3
-_UPTIME_TICK_S: Final = 0.1
 _KERNEL: Final = "Linux version 6.8.0-1040-aws (buildd@lcy02) #42~22.04.1-Ubuntu SMP (sandbox)"
 
 
@@ -77,7 +75,7 @@ class Machine:
     def end(self) -> None:
         self.down.set()
         self._init.stop_all()
-        self._spawner.end_all(grace_s=_GRACE_S)
+        self._spawner.end_all(grace_s=0.3)
         self._console.kernel("reboot: Power down")
 
     def _serve(self) -> None:
@@ -107,7 +105,7 @@ class Machine:
         threading.Thread(target=server.serve_forever, name="commands", daemon=True).start()
 
     def _keep_uptime(self) -> None:
-        while not self.down.wait(_UPTIME_TICK_S):
+        while not self.down.wait(0.1):
             with suppress(OSError):  # the host's disk is full: the next write may have room again
                 self._show_uptime()
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.control import SandboxInfo
 
     Document = Mapping[str, Any]
-_ENDED: Final = frozenset({"terminated", "shutting-down"})
 _COUNTED: Final = {"capacity": "RunInstances", "quota": "RunInstances", "throttle": "", "lost-reply": "RunInstances"}
 
 
@@ -81,7 +80,7 @@ class SandboxStage:
     def running(self) -> tuple[str, ...]:
         """Return all machines that have not ended."""
         machines = self._ask("GET", "machines")["machines"]
-        return tuple(one["instance_id"] for one in machines if one["state"] not in _ENDED)
+        return tuple(one["instance_id"] for one in machines if one["state"] not in {"terminated", "shutting-down"})
 
     def _ask(self, method: str, path: str, document: Document | None = None) -> dict[str, Any]:
         answer: dict[str, Any] = api.control(self.sandbox.endpoint, method, f"/_sandbox/{path}", document)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 MAX_USER_DATA_BYTES: Final = 16 * 1024
-_ALL: Final = 1_000_000
 _GROUP: Final = re.compile(r"(NetworkInterface\.\d+\.)?SecurityGroupId\.\d+$")
 _RESOLVE: Final = "resolve:ssm:"
 _LEAVING: Final = ("shutting-down", "terminated")
@@ -56,7 +55,7 @@ def complete(call: Call) -> Call:
         return _with_zone(_with_image(_with_template(call)))
     if call.action in {"DescribeLaunchTemplates", "DescribeLaunchTemplateVersions"}:
         # moto truncates the response there without a token to continue.
-        return call.with_params({**call.params, "MaxResults": str(_ALL)})
+        return call.with_params({**call.params, "MaxResults": "1000000"})
     return call
 
 

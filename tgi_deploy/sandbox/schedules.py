@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _AT: Final = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 _RATE: Final = re.compile(r"rate\((\d+) minutes?\)")
-_MINUTE_S: Final = 60.0
 
 
 def run_due(timer_speed: float) -> None:
@@ -62,7 +61,7 @@ def _due(schedule: Any, timer_speed: float) -> bool:  # noqa: ANN401 -- moto's o
     at = datetime.fromisoformat(once[1]).replace(tzinfo=UTC).timestamp() if once else float(schedule.start_date or made)
     fired: float | None = getattr(schedule, "sandbox_fired", None)
     if rate and fired is not None:
-        return time.time() >= fired + int(rate[1]) * _MINUTE_S / timer_speed
+        return time.time() >= fired + int(rate[1]) * 60 / timer_speed
     return time.time() >= made + (at - made) / timer_speed
 
 

@@ -33,12 +33,9 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.tgi.release import TgiRelease
     from tgi_deploy.sandbox.engine.situation import Container, Host
 
-_ARGUMENTS_S: Final = 1.0
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-_CRASH_AFTER_S: Final = 30.0
 # A flag that no release has: one letter short of one that all have.
 _MISSPELLED: Final = ("--max-batch-prefill-token", "4096")
-_DEFAULT_GRACE_S: Final = 90
 # Real time: how long a launcher takes to notice that a shard has exited.
 _NOTICED_S: Final = 0.1
 _NOTE: Final = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"
@@ -105,7 +102,7 @@ def start(situation: Situation) -> None:
         ipaddress.ip_address(arguments.get("hostname", "0.0.0.0"))  # noqa: S104 -- the launcher's default
     except ValueError:
         log.router("Invalid hostname, defaulting to 0.0.0.0", level="WARN")
-    situation.pace.pause(_ARGUMENTS_S)
+    situation.pace.pause(1.0)
     if situation.release.default_attention:
         _announce_attention(situation)
     if arguments.get("sharded") and arguments.get("num-shard") is None:
@@ -188,7 +185,7 @@ def _until_asked_to_stop(inference: Inference) -> None:
     """Wait for the stop request. Raises ExitError, also if a shard dies before that."""
     pace, faults = inference.situation.pace, inference.situation.faults
     if Fault.CRASH_AFTER_READY in faults:
-        pace.pause(_CRASH_AFTER_S)
+        pace.pause(30.0)
         _crash(inference, "Decode", "illegal_access")
     if Fault.OOM_SERVING not in faults:
         pace.pause(float("inf"))
@@ -217,6 +214,6 @@ def _stop_router(server: EngineServer, situation: Situation) -> None:
     log.launcher("Waiting for webserver to gracefully shutdown")
     log.router("signal received, starting graceful shutdown", line=2399)
     server.leave()
-    grace_s = situation.arguments.get("graceful-termination-timeout", _DEFAULT_GRACE_S)
+    grace_s = situation.arguments.get("graceful-termination-timeout", 90)
     drained = server.drain(grace_s / situation.pace.speed)
     log.launcher("webserver terminated" if drained else "Killing webserver")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _PIECE: Final = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
 _RESERVED_IDS: Final = 3
-_SHORTEST: Final = 24
-_LONGEST: Final = 96
 _WORDS: Final = tuple(
     (  # noqa: SIM905 -- a list of one word a line would be longer than the module
         "a the this that model answer token cloud shard layer graph batch cache prompt weight memory engine "
@@ -92,7 +90,7 @@ def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
 
 def _pieces(dice: random.Random, forced_text: str | None) -> Iterator[str | None]:
     """Yield token texts, then None for the end."""
-    words = (f" {dice.choice(_WORDS)}" for _ in range(dice.randint(_SHORTEST, _LONGEST)))
+    words = (f" {dice.choice(_WORDS)}" for _ in range(dice.randint(24, 96)))
     for text in words if forced_text is None else (forced_text,):
         yield from _PIECE.findall(text)
     yield None

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 Labels = tuple[tuple[str, str], ...]
 # Names and help texts by type, as recorded.
 _TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-_KINDS: Final = ("counter", "gauge", "histogram", "summary")
-_ABOUT: Final = {name: (kind, about) for kind in _KINDS for name, about in _TABLE[kind].items()}
+_ABOUT: Final = {name: (kind, about) for kind in _TABLE if kind != "source" for name, about in _TABLE[kind].items()}
 _QUANTILES: Final = ("0", "0.5", "0.9", "0.95", "0.99", "0.999", "1")
 _TOKEN_BUCKETS: Final = 100
-_LARGEST_BATCH: Final = 1024
 
 
 def _token_bounds(most: int) -> list[float]:
@@ -61,7 +59,7 @@ class Metrics:
         self._values: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(int))
         self._observed: dict[str, dict[Labels, _Distribution]] = defaultdict(dict)
         self._bounds = {
-            "tgi_batch_next_size": [float(size) for size in range(1, _LARGEST_BATCH + 1)],
+            "tgi_batch_next_size": [float(size) for size in range(1, 1025)],
             "tgi_request_input_length": _token_bounds(input_tokens),
             "tgi_request_generated_tokens": _token_bounds(total_tokens),
             "tgi_request_max_new_tokens": _token_bounds(total_tokens),

@@ -25,20 +25,18 @@ _EVERY_ANSWER: Final = {
 }
 _EVENTS: Final = {"content-type": "text/event-stream", "cache-control": "no-cache"}
 _LARGEST_BODY_BYTES: Final = 64 * 1024**2
-_DEFAULT_PAYLOAD_LIMIT: Final = 2_000_000
-_BACKLOG: Final = 128
 
 
 class EngineServer(ThreadingHTTPServer):
     """The server; its threads are daemons. After `leave`, connections are closed when idle."""
 
     daemon_threads = True
-    request_queue_size = _BACKLOG
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], inference: Inference, *, port_held: bool = False) -> None:
         self.inference = inference
         self.allow_reuse_port = port_held
-        self.payload_limit = inference.situation.arguments.get("payload-limit", _DEFAULT_PAYLOAD_LIMIT)
+        self.payload_limit = inference.situation.arguments.get("payload-limit", 2_000_000)
         self.leaving = False
         self._idle = set[socket.socket]()
         self._busy = 0

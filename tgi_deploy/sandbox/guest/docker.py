@@ -124,8 +124,6 @@ def parse_run(argv: list[str]) -> RunOptions:
 # size on disk.
 _PACKED_SHARE: Final = 0.5
 _PULL_BYTES_PER_S: Final = 150e6
-_TICK_S: Final = 0.05
-_PACKET_BYTES: Final = 1500
 _HEAD: Final = """\
 Inter-|   Receive                                          |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
@@ -176,19 +174,18 @@ class Images:
         while (spent_s := time.monotonic() - began) < takes_s:
             self._received_bytes = before + packed * spent_s / takes_s
             self._show()
-            time.sleep(min(_TICK_S, takes_s - spent_s))
+            time.sleep(min(0.05, takes_s - spent_s))
         self._received_bytes = before + packed
         self._show()
 
     def _show(self) -> None:
-        """Write the counters."""
+        """Write the counters, in packets of 1,500 bytes."""
         count = int(self._received_bytes)
-        line = f"  eth0: {count} {count // _PACKET_BYTES} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        line = f"  eth0: {count} {count // 1500} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
         publish(self._counters, f"{_HEAD}{line}")
 
 
 _DEFAULT_STOP_S: Final = 10.0
-_MIN_STOP_S: Final = 1.0
 _USAGE_STATUS: Final = 125
 # Names of faults of the machine, not of the engine.
 PORT_TAKEN: Final = "port-taken"
@@ -362,7 +359,7 @@ class Docker:
             grace_s = float(timeout_s or container.options.one("--stop-timeout") or _DEFAULT_STOP_S)
             if container.job:
                 container.job.signal(signal.SIGTERM, whole_group=False)
-                if not container.done.wait(max(_MIN_STOP_S, grace_s / self._spec.speed)):
+                if not container.done.wait(max(1.0, grace_s / self._spec.speed)):
                     container.kill()
             client.out(f"{name}\n")
         return 0

@@ -68,8 +68,6 @@ def parse_command(text: str, environment: Mapping[str, str]) -> tuple[str, ...]:
 
 _CLEAN: Final = {0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGPIPE}
 _EXEC_FAILED: Final = 203
-_MIN_STOP_S: Final = 0.5
-_ENDS_S: Final = 90.0
 
 
 class Service:
@@ -111,10 +109,10 @@ class Service:
                 argv = parse_command(self._settings["ExecStop"], self._host.spawner.environment)
                 self._host.spawner.run(argv, line=lambda line: self._write(argv[0], line))
             job.signal(signal.SIGTERM)
-            if not self._ended.wait(max(_MIN_STOP_S, self._span("TimeoutStopSec", "90s"))):
+            if not self._ended.wait(max(0.5, self._span("TimeoutStopSec", "90s"))):
                 self._log(f"{self._name}: State 'stop-sigterm' timed out. Killing.")
                 job.signal(signal.SIGKILL)
-        self._ended.wait(_ENDS_S)
+        self._ended.wait(90.0)
 
     def _run(self) -> None:
         try:
@@ -193,10 +191,8 @@ class Service:
         self._host.console.program("systemd", 1, text)
 
 
-_POLL_S: Final = 0.05
 # The shortest real interval of a repeated job, because starting programs is costly.
 _LEAST_PAUSE_S: Final = 2.0
-_NOT_FOUND: Final = 5
 
 
 class Timer:
@@ -232,7 +228,7 @@ class Init:
 
     def run_timers(self) -> None:
         """Run the timers until the machine goes down."""
-        while not self._host.down.wait(_POLL_S):
+        while not self._host.down.wait(0.05):
             for name, timer in tuple(self._timers.items()):
                 if timer.is_due():
                     self._start(name.replace(".timer", ".service"), wait=False)
@@ -267,7 +263,7 @@ class Init:
                 return 0
         except FileNotFoundError:
             client.err(f"Failed to find unit {name}: Unit {name} not found.\n")
-            return _NOT_FOUND
+            return 5
         except BadUnitError as problem:
             client.err(f"Unit {name} has a bad unit file setting: {problem}\n")
             return 1

@@ -19,7 +19,6 @@ from tgi_deploy.sandbox.processes import end_group, group_exists, signal_group
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_NOT_STARTED = 127
 _DRAIN_S = 1.0
 
 
@@ -129,7 +128,7 @@ class Spawner:
             job = self.start(argv, line=line)
         except OSError as problem:
             line(f"{argv[0]}: {problem.strerror or problem}")
-            return _NOT_STARTED
+            return 127
         status = job.wait()
         job.sweep()
         return status
