@@ -178,17 +178,11 @@ def _quota(backend: ServiceQuotasBackend, service_code: str, quota_code: str) ->
     name = "EC2-VPC Elastic IPs" if quota_code == ADDRESSES else quota.name if quota else ""
     if service_code != "ec2" or not name:
         raise NoSuchResource
-    return {
-        "ServiceCode": "ec2",
-        "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
-        "QuotaArn": f"arn:aws:servicequotas:{backend.region_name}:{DEFAULT_ACCOUNT_ID}:ec2/{quota_code}",
-        "QuotaCode": quota_code,
-        "QuotaName": name,
-        "Value": float(MOST_ADDRESSES) if quota_code == ADDRESSES else _QUOTA_VCPUS,
-        "Unit": "None",
-        "Adjustable": True,
-        "GlobalQuota": False,
-    }
+    arn = f"arn:aws:servicequotas:{backend.region_name}:{DEFAULT_ACCOUNT_ID}:ec2/{quota_code}"
+    service = {"ServiceCode": "ec2", "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)"}
+    value = float(MOST_ADDRESSES) if quota_code == ADDRESSES else _QUOTA_VCPUS
+    facts = {"Value": value, "Unit": "None", "Adjustable": True, "GlobalQuota": False}
+    return {**service, "QuotaArn": arn, "QuotaCode": quota_code, "QuotaName": name, **facts}
 
 
 def _console(response: General) -> ActionResult:
