@@ -103,7 +103,7 @@ def claim(home: Path) -> None:
     """
     for folder in (*reversed(home.parents), home):
         folder.mkdir(exist_ok=True, mode=0o700)
-    if _is_exchangeable(home):
+    if _is_replaceable(home):
         raise PermissionError(errno.EPERM, "others can write to its parent folder", str(home))
     if home.stat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "it belongs to somebody else", str(home))
@@ -129,8 +129,8 @@ def remove(home: Path) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _is_exchangeable(home: Path) -> bool:
-    """Return whether another user could rename it and so replace what runs from there. A private group is safe.
+def _is_replaceable(home: Path) -> bool:
+    """Return whether another user could rename it, and so replace what runs from there. A private group is safe.
 
     Parent folders further up are not checked, because in containers they are often world-writable.
     """

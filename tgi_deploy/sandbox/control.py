@@ -200,7 +200,7 @@ def _ask_to_stop(running: SandboxInfo) -> None:
 
 
 def _clean(home: Path) -> None:
-    """End the remains of a sandbox that no longer answers, and remove its files."""
+    """End what is left of a sandbox that no longer answers, and remove its files."""
     _end_processes(f"{_SERVER[-1]} --detach --home {home} ")
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))

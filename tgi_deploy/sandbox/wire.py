@@ -38,7 +38,7 @@ Application = Callable[..., Iterable[bytes]]  # of WSGI
 
 
 class BadRequestError(ValueError):
-    """A malformed HTTP request, rejected with `status`."""
+    """A request that is rejected with the HTTP status `status`."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)

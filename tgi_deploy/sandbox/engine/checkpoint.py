@@ -34,10 +34,7 @@ _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tokenizer_config.jso
 
 
 class Checkpoint(Frozen, frozen=True, kw_only=True):
-    """The checkpoint of `--model-id`. `weights` is the stored format, before `--quantize`.
-
-    `exists`: the hub, or this computer, has it.
-    """
+    """The checkpoint of `--model-id`. `weights`: the stored format; `exists`: the hub, or this computer, has it."""
 
     model_id: str
     profile: Profile

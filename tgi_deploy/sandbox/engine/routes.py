@@ -236,10 +236,7 @@ def _events(inference: Inference, query: Query) -> Generator[dict[str, Any]]:
 def _converted(
     inference: Inference, body: Chat, route: str = "chat_completions"
 ) -> tuple[Query, Mapping[str, Any] | None]:
-    """Return the request with its template applied, and the function that it must call, if any.
-
-    Raises ApiError `template_error` or `tool_error`.
-    """
+    """Return the request with its template applied, and the function that must be called, if any. Raises ApiError."""
     if body.tools and body.response_format is not None:
         raise ApiError("tool_error", "Tool error: Grammar and tools are mutually exclusive")
     tool, grammar = _required_tool(body), body.response_format

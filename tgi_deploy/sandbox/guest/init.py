@@ -177,7 +177,7 @@ class Service:
         self._log(f"{self._name}: Failed with result '{result}'.")
 
     def _write(self, program: str, line: str) -> None:
-        """Write a line of a program's output, where the console has it."""
+        """Write a line of a program's output, if the unit sends it to the console."""
         if "console" in self._settings.get("StandardOutput", "journal"):
             job = self._job
             self._host.console.program(Path(program).name, job.pid if job else os.getpid(), line)

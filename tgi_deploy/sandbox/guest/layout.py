@@ -42,10 +42,7 @@ _ENDS_A_PART: Final = r"(?![\w-])"
 
 
 class FastClock(Value, frozen=True, kw_only=True):
-    """A machine's accelerated clock, the same after a reboot.
-
-    Real and guest time are the same at `epoch` (seconds since 1970), and `speed` times as fast from there.
-    """
+    """A machine's clock, also after a reboot: real time at `epoch` (seconds since 1970), then `speed` times as fast."""
 
     epoch: float
     speed: float
@@ -59,10 +56,7 @@ class FastClock(Value, frozen=True, kw_only=True):
 
 
 class Hardware(Value, frozen=True, kw_only=True):
-    """`memory_bytes` is per GPU, `card_name` the name in nvidia-smi.
-
-    Empty for types without GPUs, or unknown to the catalog.
-    """
+    """Empty without GPUs and for unknown types. `memory_bytes` is per GPU, `card_name` the name in nvidia-smi."""
 
     accelerator: str = ""
     card_name: str = ""
