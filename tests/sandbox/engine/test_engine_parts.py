@@ -15,7 +15,7 @@ from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
 from tgi_deploy.sandbox.engine.container import devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.flags import ExitError, parse
 from tgi_deploy.sandbox.engine.generator import Tokenizer, example, forced_text, generate
-from tgi_deploy.sandbox.engine.inference import Prepared, Query
+from tgi_deploy.sandbox.engine.inference import Generation, Query
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.memory import capacity
 from tgi_deploy.sandbox.engine.messages import ApiError
@@ -166,8 +166,8 @@ def test_pieces_join_to_the_text(text):
 
 def steps(prompt="prompt", limit=500, **parameters):
     query = Query(route="generate", inputs=prompt, parameters=Parameters(**parameters))
-    prepared = Prepared(query=query, prompt=prompt, pieces=(), max_new_tokens=limit, seed=None, forced=None)
-    return list(generate(prepared, TOKENIZER))
+    generation = Generation(query=query, prompt=prompt, pieces=(), max_new_tokens=limit, seed=None, forced=None)
+    return list(generate(generation, TOKENIZER))
 
 
 def test_generation_ends_by_itself():

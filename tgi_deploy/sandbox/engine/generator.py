@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tgi_deploy.sandbox.engine.bodies import Grammar
-    from tgi_deploy.sandbox.engine.inference import Prepared
+    from tgi_deploy.sandbox.engine.inference import Generation
 
 _PIECE: Final = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
 _RESERVED_IDS: Final = 3
@@ -66,17 +66,17 @@ class Step(Frozen, frozen=True, kw_only=True):
         return "" if self.token.special else self.token.text
 
 
-def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
+def generate(generation: Generation, tokenizer: Tokenizer) -> Iterator[Step]:
     """Yield tokens up to the limit, the end-of-sequence token or a stop sequence.
 
     Greedy decoding depends only on the prompt, sampling also on the request's seed.
     """
-    parameters, text = prepared.query.parameters, ""
-    salt = f"{prepared.seed}|{parameters.temperature}" if parameters.samples else "greedy"
-    digest = hashlib.sha256(f"{salt}|{prepared.prompt}".encode()).digest()
+    parameters, text = generation.query.parameters, ""
+    salt = f"{generation.seed}|{parameters.temperature}" if parameters.samples else "greedy"
+    digest = hashlib.sha256(f"{salt}|{generation.prompt}".encode()).digest()
     dice = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it must be reproducible
-    for index, piece in enumerate(_pieces(dice, prepared.forced), start=1):
-        logprob, reason = -round(dice.uniform(0.01, 2.5), 4), "length" if index >= prepared.max_new_tokens else None
+    for index, piece in enumerate(_pieces(dice, generation.forced), start=1):
+        logprob, reason = -round(dice.uniform(0.01, 2.5), 4), "length" if index >= generation.max_new_tokens else None
         if piece is None:
             token, reason = Token(id=2, text="</s>", logprob=logprob, special=True), "eos_token"
         else:

@@ -30,7 +30,7 @@ _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
 # The requested length is cut to this before it is compared with the capacity.
 _MOST_NEW_TOKENS: Final = 1024
-# The metrics of `Timing.parts_s`.
+# The metrics of `Generation.parts_s`.
 _DURATIONS: Final = (
     "duration", "validation_duration", "queue_duration", "inference_duration", "mean_time_per_token_duration"
 )  # fmt: skip
@@ -56,8 +56,8 @@ class Query(Frozen, frozen=True, kw_only=True):
     within: str = ""
 
 
-class Prepared(Frozen, frozen=True, kw_only=True):
-    """A valid request: its prompt and maximum number of new tokens. `forced` is the text dictated by a grammar."""
+class Generation(msgspec.Struct, kw_only=True):
+    """A valid request and its answer so far. `forced`: the text that its grammar dictates. Times are in seconds."""
 
     query: Query
     prompt: str
@@ -65,30 +65,10 @@ class Prepared(Frozen, frozen=True, kw_only=True):
     max_new_tokens: int
     seed: int | None
     forced: str | None
-
-
-class Timing(msgspec.Struct, kw_only=True):
-    """Measurements by the stub server's clock, in seconds."""
-
-    started: float = msgspec.field(default_factory=time.perf_counter)
+    started: float = 0.0
     validated: float = 0.0
     inferred: float = 0.0
-
-    @property
-    def total_s(self) -> float:
-        return time.perf_counter() - self.started
-
-    def parts_s(self, produced: int) -> tuple[float, ...]:
-        """Return total, validation, queue and inference time, and the time of one of the tokens."""
-        return self.total_s, self.validated, 0.0, self.inferred, self.inferred / max(1, produced)
-
-
-class Answer(Frozen, frozen=True, kw_only=True):
-    """A finished generation."""
-
-    prepared: Prepared
-    steps: tuple[Step, ...]
-    timing: Timing
+    steps: list[Step] = []
 
     @property
     def text(self) -> str:
@@ -97,6 +77,11 @@ class Answer(Frozen, frozen=True, kw_only=True):
     @property
     def finish_reason(self) -> str:
         return self.steps[-1].finish_reason or "length"
+
+    def parts_s(self) -> tuple[float, ...]:
+        """Return total, validation, queue and inference time, and the time of a token."""
+        total = time.perf_counter() - self.started
+        return total, self.validated, 0.0, self.inferred, self.inferred / max(1, len(self.steps))
 
 
 class Inference:
@@ -132,22 +117,23 @@ class Inference:
             "x-accel-buffering": "no",
         }
 
-    def timing_headers(self, answer: Answer) -> dict[str, str]:
+    def timing_headers(self, answer: Generation) -> dict[str, str]:
         """Return the timing headers in milliseconds, which the router sends with a whole answer."""
-        produced = len(answer.steps)
-        names = ("total-time", "validation-time", "queue-time", "inference-time", "time-per-token")
-        times = zip(names, answer.timing.parts_s(produced), strict=True)
+        names, times = (
+            ("total-time", "validation-time", "queue-time", "inference-time", "time-per-token"),
+            answer.parts_s(),
+        )
         return {
             "x-compute-type": self.compute_type,
-            "x-compute-time": str(answer.timing.total_s),
-            "x-compute-characters": str(len(answer.prepared.query.inputs)),
-            **{f"x-{name}": str(round(seconds * 1000)) for name, seconds in times},
-            "x-prompt-tokens": str(len(answer.prepared.pieces)),
-            "x-generated-tokens": str(produced),
+            "x-compute-time": str(times[0]),
+            "x-compute-characters": str(len(answer.query.inputs)),
+            **{f"x-{name}": str(round(seconds * 1000)) for name, seconds in zip(names, times, strict=True)},
+            "x-prompt-tokens": str(len(answer.pieces)),
+            "x-generated-tokens": str(len(answer.steps)),
         }
 
     @contextmanager
-    def admitted(self, query: Query) -> Iterator[Timing]:
+    def admitted(self, query: Query) -> Iterator[None]:
         """Take a place among the concurrent requests. Raises ApiError `overloaded` if there is none."""
         self.metrics.add("tgi_request_count")
         try:
@@ -155,7 +141,7 @@ class Inference:
             if self.metrics.add("tgi_batch_current_size", 1) > 1:
                 self.metrics.add("tgi_batch_concat", reason="backpressure")
             try:
-                yield Timing()
+                yield
             finally:
                 self.metrics.add("tgi_batch_current_size", -1)
                 self._slots.release()
@@ -172,24 +158,24 @@ class Inference:
         self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
         self.metrics.add("tgi_batch_current_max_tokens", 0)
 
-    def answer(self, query: Query) -> Answer:
+    def answer(self, query: Query) -> Generation:
         """Return the whole generation."""
-        with self.admitted(query) as timing:
-            prepared = self._prepare(query, timing, streaming=False)
-            return Answer(prepared=prepared, steps=tuple(self._steps(prepared, timing)), timing=timing)
+        generations = [generation for generation, _ in self.stream(query, streaming=False)]
+        return generations[-1]
 
-    def stream(self, query: Query) -> Generator[tuple[Prepared, Step, int]]:
-        """Yield each step with its number."""
-        with self.admitted(query) as timing:
-            prepared = self._prepare(query, timing, streaming=True)
-            for index, step in enumerate(self._steps(prepared, timing), start=1):
-                yield prepared, step, index
+    def stream(self, query: Query, *, streaming: bool = True) -> Generator[tuple[Generation, Step]]:
+        """Yield each step with the generation that it belongs to."""
+        started = time.perf_counter()
+        with self.admitted(query):
+            generation = self._prepare(query, started, streaming=streaming)
+            for step in self._steps(generation):
+                yield generation, step
 
     def log_dead_shard(self) -> None:
         reason = "Server error: error trying to connect: Connection refused (os error 111)"
         self.situation.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
 
-    def _prepare(self, query: Query, timing: Timing, *, streaming: bool) -> Prepared:
+    def _prepare(self, query: Query, started: float, *, streaming: bool) -> Generation:
         """Validate a request. Raises ApiError `validation`."""
         parameters = query.parameters
         _check_parameters(parameters, self.situation, streaming=streaming)
@@ -199,18 +185,19 @@ class Inference:
         if parameters.truncate is not None:
             pieces = pieces[-parameters.truncate :]
         drawn = secrets.randbits(64) if parameters.samples else None
-        prepared = Prepared(
+        generation = Generation(
             query=query,
             prompt="".join(piece.text for piece in pieces),
             pieces=pieces,
             max_new_tokens=self._room(len(pieces), parameters.max_new_tokens),
             seed=parameters.seed if parameters.samples and parameters.seed is not None else drawn,
             forced=None if parameters.grammar is None else forced_text(parameters.grammar),
+            started=started,
+            validated=time.perf_counter() - started,
         )
-        timing.validated = timing.total_s
         self.metrics.observe("tgi_request_input_length", len(pieces))
-        self.metrics.observe("tgi_request_max_new_tokens", prepared.max_new_tokens)
-        return prepared
+        self.metrics.observe("tgi_request_max_new_tokens", generation.max_new_tokens)
+        return generation
 
     def _room(self, used: int, wanted: int | None) -> int:
         """Check the lengths: first the sum, with the requested length cut."""
@@ -228,9 +215,9 @@ class Inference:
         default = left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
         return default if wanted is None else wanted
 
-    def _steps(self, prepared: Prepared, timing: Timing) -> Generator[Step]:
+    def _steps(self, generation: Generation) -> Generator[Step]:
         """Yield tokens at the GPU's speed. Counts the request when it is finished."""
-        situation, prompt_tokens, produced = self.situation, len(prepared.pieces), 0
+        situation, prompt_tokens = self.situation, len(generation.pieces)
         model, host, shards = situation.checkpoint.model, situation.host, situation.num_shard
         tflops = _CPU_TFLOPS if host.on_cpu else host.accelerator.fp16_tflops or 100.0
         self.metrics.observe("tgi_batch_next_size", 1)
@@ -241,12 +228,18 @@ class Inference:
             raise ApiError("generation", f"{_FAILED}CUDA out of memory")
         bandwidth_gb_s = _CPU_BANDWIDTH_GB_S if host.on_cpu else host.accelerator.bandwidth_gb_s * _BANDWIDTH_SHARE
         step_s = max(_LEAST_STEP_S, situation.checkpoint.stored_bytes / shards / (bandwidth_gb_s * 1e9))
-        for step in generate(prepared, self.tokenizer):
+        for step in generate(generation, self.tokenizer):
             self._work("decode", step_s)
-            produced += 1
+            generation.steps.append(step)
             yield step
-        timing.inferred = timing.total_s - timing.validated
-        self._count_success(prepared, produced, timing)
+        generation.inferred = time.perf_counter() - generation.started - generation.validated
+        times = generation.parts_s()
+        self.metrics.add("tgi_request_success")
+        self.metrics.observe("tgi_request_generated_tokens", len(generation.steps))
+        self.metrics.observe("tgi_request_skipped_tokens", 0)
+        for name, seconds in zip(_DURATIONS, times, strict=True):
+            self.metrics.observe(f"tgi_request_{name}", seconds)
+        situation.log.answered(generation.query, times, generation.seed)
 
     def _work(self, method: str, real_s: float) -> None:
         """Record one step of the batch, which consists of the forward pass and small remainders."""
@@ -257,15 +250,6 @@ class Inference:
         self.metrics.add("tgi_batch_inference_success", method=method)
         for part, share in _STEP_PARTS.items():
             self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, method=method)
-
-    def _count_success(self, prepared: Prepared, produced: int, timing: Timing) -> None:
-        times = timing.parts_s(produced)
-        self.metrics.add("tgi_request_success")
-        self.metrics.observe("tgi_request_generated_tokens", produced)
-        self.metrics.observe("tgi_request_skipped_tokens", 0)
-        for name, seconds in zip(_DURATIONS, times, strict=True):
-            self.metrics.observe(f"tgi_request_{name}", seconds)
-        self.situation.log.answered(prepared.query, times, prepared.seed)
 
 
 def _check_parameters(parameters: Parameters, situation: Situation, *, streaming: bool) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.sandbox.engine.bodies import Message
     from tgi_deploy.sandbox.engine.generator import Step, Token
-    from tgi_deploy.sandbox.engine.inference import Answer, Inference, Prepared
+    from tgi_deploy.sandbox.engine.inference import Generation, Inference
     from tgi_deploy.sandbox.engine.messages import Request
 
 DESCRIPTION: Final = "/api-doc/openapi.json"
@@ -184,14 +184,14 @@ def _shown_text(query: Query, text: str) -> str:
     return query.inputs + text if query.parameters.return_full_text else text
 
 
-def _details(answer: Answer) -> dict[str, Any]:
-    prepared, parameters = answer.prepared, answer.prepared.query.parameters
+def _details(answer: Generation) -> dict[str, Any]:
+    parameters = answer.query.parameters
     prefill = [
         {"id": piece.id, "text": piece.text, "logprob": None if place == 0 else -1.0 - piece.id % 97 / 50}
-        for place, piece in enumerate(prepared.pieces if parameters.decoder_input_details else ())
+        for place, piece in enumerate(answer.pieces if parameters.decoder_input_details else ())
     ]
     details = {
-        **_sequence_details(answer.finish_reason, len(answer.steps), prepared),
+        **_sequence_details(answer),
         "prefill": prefill,
         "tokens": [_token(step.token) for step in answer.steps],
     }
@@ -199,13 +199,13 @@ def _details(answer: Answer) -> dict[str, Any]:
         details["top_tokens"] = [[_token(token) for token in step.top] for step in answer.steps]
     if (parameters.best_of or 1) > 1:
         # The other candidate; the stub server's do not differ.
-        text = _shown_text(prepared.query, answer.text)
+        text = _shown_text(answer.query, answer.text)
         details["best_of_sequences"] = [{"generated_text": text, **details, "prefill": []}]
     return details
 
 
-def _sequence_details(reason: str | None, produced: int, prepared: Prepared) -> dict[str, Any]:
-    return {"finish_reason": reason, "generated_tokens": produced, "seed": prepared.seed}
+def _sequence_details(answer: Generation) -> dict[str, Any]:
+    return {"finish_reason": answer.finish_reason, "generated_tokens": len(answer.steps), "seed": answer.seed}
 
 
 def _token(token: Token) -> dict[str, Any]:
@@ -218,18 +218,16 @@ def _stream(inference: Inference, query: Query) -> Stream:
 
 
 def _events(inference: Inference, query: Query) -> Generator[dict[str, Any]]:
-    parameters, text = query.parameters, ""
-    for prepared, step, index in inference.stream(query):
-        text += step.shown
+    parameters = query.parameters
+    for generation, step in inference.stream(query):
         ended = step.finish_reason is not None
-        event: dict[str, Any] = {"index": index, "token": _token(step.token)}
+        event: dict[str, Any] = {"index": len(generation.steps), "token": _token(step.token)}
         if parameters.top_n_tokens:
             event["top_tokens"] = [_token(token) for token in step.top]
-        event["generated_text"] = _shown_text(query, text) if ended else None
+        event["generated_text"] = _shown_text(query, generation.text) if ended else None
         event["details"] = None
         if ended and parameters.details:
-            sequence = _sequence_details(step.finish_reason, index, prepared)
-            event["details"] = {**sequence, "input_length": len(prepared.pieces)}
+            event["details"] = {**_sequence_details(generation), "input_length": len(generation.pieces)}
         yield event
 
 
@@ -289,8 +287,7 @@ def chat_completions(inference: Inference, body: Chat) -> Reply | Stream:
         "logprobs": _logprobs(answer.steps) if body.logprobs else None,
         "finish_reason": _finish(answer.finish_reason),
     }
-    usage = _usage(len(answer.prepared.pieces), len(answer.steps))
-    reply = _envelope(inference, "chat.completion", choices=[choice], usage=usage)
+    reply = _envelope(inference, "chat.completion", choices=[choice], usage=_usage(answer))
     return reply_json(reply, headers=inference.timing_headers(answer))
 
 
@@ -314,12 +311,9 @@ def _finish(reason: str) -> str:
     return "stop" if reason == "eos_token" else reason
 
 
-def _usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-    }
+def _usage(*answers: Generation) -> dict[str, int]:
+    prompt, completion = sum(len(one.pieces) for one in answers), sum(len(one.steps) for one in answers)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def _envelope(inference: Inference, kind: str, **fields: object) -> dict[str, Any]:
@@ -341,9 +335,9 @@ def _openai_stream(inference: Inference, query: Query, chunks: Generator[dict[st
 def _chat_chunks(
     inference: Inference, body: Chat, query: Query, tool: Mapping[str, Any] | None
 ) -> Generator[dict[str, Any]]:
-    used = (0, 0)
-    for prepared, step, produced in inference.stream(query):
-        used = (len(prepared.pieces), produced)
+    usage = None
+    for generation, step in inference.stream(query):
+        usage = _usage(generation)
         reason = None if step.finish_reason is None else _finish(step.finish_reason)
         choice = {
             "index": 0,
@@ -353,7 +347,7 @@ def _chat_chunks(
         }
         yield _envelope(inference, "chat.completion.chunk", choices=[choice], usage=None)
     if body.include_usage:
-        yield _envelope(inference, "chat.completion.chunk", choices=[], usage=_usage(*used))
+        yield _envelope(inference, "chat.completion.chunk", choices=[], usage=usage)
 
 
 def completions(inference: Inference, body: Completion) -> Reply | Stream:
@@ -369,11 +363,10 @@ def completions(inference: Inference, body: Completion) -> Reply | Stream:
         return _openai_stream(inference, queries[0], _completion_chunks(inference, queries))
     answers = [inference.answer(query) for query in queries]
     choices = [_choice(place, answer.text, _finish(answer.finish_reason)) for place, answer in enumerate(answers)]
-    prompt_tokens = sum(len(answer.prepared.pieces) for answer in answers)
-    usage = _usage(prompt_tokens, sum(len(answer.steps) for answer in answers))
+    reply = _envelope(inference, "text_completion", choices=choices, usage=_usage(*answers))
     headers = inference.timing_headers(answers[-1])
     del headers["x-compute-time"]  # the only route whose answers lack it
-    return reply_json(_envelope(inference, "text_completion", choices=choices, usage=usage), headers=headers)
+    return reply_json(reply, headers=headers)
 
 
 def _choice(place: int, text: str, reason: str) -> dict[str, Any]:
@@ -383,9 +376,9 @@ def _choice(place: int, text: str, reason: str) -> dict[str, Any]:
 def _completion_chunks(inference: Inference, queries: list[Query]) -> Generator[dict[str, Any]]:
     """Return a chunk; a prompt's last one has the form of a whole answer with usage, the others have no usage."""
     for place, query in enumerate(queries):
-        for prepared, step, produced in inference.stream(query):
+        for generation, step in inference.stream(query):
             reason = "" if step.finish_reason is None else _finish(step.finish_reason)
-            usage = {"usage": _usage(len(prepared.pieces), produced)} if reason else {}
+            usage = {"usage": _usage(generation)} if reason else {}
             yield _envelope(inference, "text_completion", choices=[_choice(place, step.shown, reason)], **usage)
 
 
