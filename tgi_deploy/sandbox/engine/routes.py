@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
-
 from tgi_deploy.sandbox.engine.bodies import Chat, Completion, Generate, Grammar, Tokenize, Vertex
 from tgi_deploy.sandbox.engine.inference import Query
 from tgi_deploy.sandbox.engine.messages import (
@@ -24,6 +22,7 @@ from tgi_deploy.sandbox.engine.messages import (
     typed,
     undeserializable,
 )
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
@@ -160,7 +159,7 @@ def generate_stream(inference: Inference, body: Generate) -> Stream:
 def compatible(inference: Inference, body: Generate) -> Reply | Stream:
     """Answer `POST /`: a list with one answer, or a stream. The prompt is included, unless that was turned off."""
     if body.parameters.return_full_text is None:
-        body = replace(body, parameters=replace(body.parameters, return_full_text=True))
+        body = replaced(body, parameters=replaced(body.parameters, return_full_text=True))
     kind = f'default_return_full_text=true compute_type=Extension(ComputeType("{inference.compute_type}"))'
     within = f"compat_generate{{{kind}}}"
     if body.stream:

@@ -20,7 +20,7 @@ from tgi_deploy.sandbox.guest.server import value_of
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tgi_deploy.sandbox.guest.layout import Host
     from tgi_deploy.sandbox.guest.server import Client
@@ -38,12 +38,12 @@ _VALUED: Final = (
 _PUBLISHED: Final = re.compile(r"^(?:(?:[\d.]+|\[[\da-f:]+\])?:)?(?P<host>\d+):(?P<container>\d+)(?:/tcp)?$")
 
 
-class DockerUsageError(ValueError):
-    """A usage error, with the message of docker's client."""
-
-
 class DockerError(Exception):
     """An error of the daemon."""
+
+
+class DockerUsageError(DockerError):
+    """A usage error, with the message of docker's client."""
 
 
 class RunOptions(Frozen, frozen=True, kw_only=True):
@@ -229,12 +229,14 @@ class Docker:
 
     def command(self, client: Client) -> int:
         verb, argv = (client.argv[0], client.argv[1:]) if client.argv else ("", [])
-        actions = {"pull": self._pull, "run": self._run, "stop": self._stop, "rm": self._rm, "image": self._image}
+        actions: Mapping[str, Callable[[Client, list[str]], int | None]] = {
+            "pull": self._pull, "run": self._run, "stop": self._stop, "rm": self._rm, "image": self._image
+        }  # fmt: skip
         if verb not in actions:
             client.err(f"docker: '{verb}' is not a docker command (or not one that the sandbox simulates).\n")
             return 1
         try:
-            return actions[verb](client, argv)
+            return actions[verb](client, argv) or 0
         except DockerUsageError as problem:
             client.err(f"docker: {problem}\n\nRun 'docker {verb} --help' for more information\n")
             return _USAGE_STATUS if verb == "run" else 1
@@ -242,13 +244,12 @@ class Docker:
             client.err(f"Error response from daemon: {problem}\n")
             return 1
 
-    def _pull(self, client: Client, argv: list[str]) -> int:
+    def _pull(self, client: Client, argv: list[str]) -> None:
         images = [word for word in argv if not word.startswith("-")]
         if len(images) != 1:
             raise DockerUsageError('"docker pull" requires exactly 1 argument.')
         self._images.pull(images[0])
         client.out(f"{images[0]}\n")
-        return 0
 
     def _run(self, client: Client, argv: list[str]) -> int:
         options = parse_run(argv)
@@ -257,7 +258,7 @@ class Docker:
                 client.err(f"Unable to find image '{options.image}' locally\n")
                 self._images.pull(options.image)
             container, job = self._start(client, options)
-        except (DockerError, DockerUsageError) as problem:
+        except DockerError as problem:
             client.err(f"docker: Error response from daemon: {problem}\n")
             return _USAGE_STATUS
         if "--detach" in options.values:
@@ -285,7 +286,7 @@ class Docker:
                 line=lambda text: client.out(f"{text}\n") if attached else None,
                 environment=self._spec.engine_environment,
             )
-        except (OSError, DockerError, DockerUsageError) as problem:
+        except (OSError, DockerError) as problem:
             del self._containers[container.name]
             raise DockerError(str(problem)) from problem
         threading.Thread(target=self._watch, args=(container, job), name=container.name, daemon=True).start()
@@ -350,7 +351,7 @@ class Docker:
             return address != UNREACHABLE and can_bind(address, port)
         return all(one.listen != f"{address}:{port}" for one in self._containers.values() if one.status is None)
 
-    def _stop(self, client: Client, argv: list[str]) -> int:
+    def _stop(self, client: Client, argv: list[str]) -> None:
         timeout_s = value_of("-t", argv)
         for name in [word for word in argv if word not in {"-t", timeout_s}]:
             container = self._containers.get(name)
@@ -362,9 +363,8 @@ class Docker:
                 if not container.done.wait(max(1.0, grace_s / self._spec.speed)):
                     container.kill()
             client.out(f"{name}\n")
-        return 0
 
-    def _rm(self, client: Client, argv: list[str]) -> int:
+    def _rm(self, client: Client, argv: list[str]) -> None:
         """Remove as with --force, which ends what runs."""
         for name in [word for word in argv if not word.startswith("-")]:
             container = self._containers.pop(name, None)
@@ -373,9 +373,8 @@ class Docker:
             else:
                 container.kill()
                 client.out(f"{name}\n")
-        return 0
 
-    def _image(self, client: Client, argv: list[str]) -> int:
+    def _image(self, client: Client, argv: list[str]) -> None:
         verb, *images = argv or [""]
         if verb != "inspect":
             raise DockerUsageError(f"unknown command: docker image {verb}")
@@ -383,4 +382,3 @@ class Docker:
             if image not in self._images:
                 raise DockerError(f"No such image: {image}")
         client.out(json.dumps([{"RepoTags": [image]} for image in images]) + "\n")
-        return 0
