@@ -50,15 +50,15 @@ def crashed(catalog):
     return lived
 
 
-def asked(route, max_new_tokens):
+def query(route, max_new_tokens):
     return Query(route=route, inputs="", parameters=Parameters(max_new_tokens=max_new_tokens))
 
 
 def request_lines(route, *, json_output, colored):
     out = StringIO()
     log = Log(out=out, json_output=json_output, router_color=colored)
-    log.answered(asked(route, 200), (1.2, 0.0004, 0.00005, 1.19, 0.006), 7)
-    log.refused(asked(route, 5), "`inputs` cannot be empty")
+    log.answered(query(route, 200), (1.2, 0.0004, 0.00005, 1.19, 0.006), 7)
+    log.refused(query(route, 5), "`inputs` cannot be empty")
     return out.getvalue() * (REQUESTS // 2)
 
 

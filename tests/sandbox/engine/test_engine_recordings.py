@@ -25,7 +25,7 @@ EVERY_ANSWER = {"vary", "access-control-allow-origin"}
 NOT_COMPARED = {"date", "content-length", "content-type", "connection", "transfer-encoding"}
 
 BATCHED = "the recorded build failed when two requests shared a batch: its transformers did not suit the server"
-SYNTAX = "of JSON that can't be parsed, the stub server names neither the enclosing member nor a duplicate one"
+SYNTAX = "the stub server reports neither the member that encloses a syntax error nor a duplicate member"
 OTHERWISE = {
     "compl_list": BATCHED, "overload_stream": BATCHED,
     "bad_json_nan": SYNTAX, "chat_bad_json": SYNTAX, "dup_field": SYNTAX,
