@@ -194,8 +194,12 @@ def _ask_to_stop(running: SandboxInfo) -> None:
         api.control(running.endpoint, "POST", "/_sandbox/shutdown")
     except (api.ApiError, api.NoAnswerError):
         return
+    _wait_for_end(running.pid)
+
+
+def _wait_for_end(pid: int) -> None:
     deadline = time.monotonic() + _STOP_S
-    while is_alive(running.pid) and time.monotonic() < deadline:
+    while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 
@@ -213,3 +217,4 @@ def _end_processes(marker: str) -> None:
     for process in processes():
         if marker in process.command:
             end_group(process.pid, grace_s=1.0)
+            _wait_for_end(process.pid)
