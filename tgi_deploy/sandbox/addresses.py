@@ -7,27 +7,26 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.values.base import Frozen
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 _SHARED: Final = "127.0.0.1"
-# Nothing can connect to a broadcast address. For a machine whose port another program uses on all addresses, since
-# callers would mistake that program for the engine.
+# Nothing can connect to a broadcast address. For a machine whose port is used on all addresses by another program,
+# which callers would mistake for the engine.
 UNREACHABLE: Final = "127.255.255.255"
-_TRIES: Final = 4
 _USABLE: Final = 254 * 254
-_STRIDE: Final = 251
 # Lower ports are reserved for root.
 _FIRST_UNPRIVILEGED: Final = 1024
 
 
 def can_bind(address: str, port: int = 0) -> bool:
     """Return whether a server could listen there now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
@@ -37,12 +36,10 @@ def can_bind(address: str, port: int = 0) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of loopback that are free now."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
+    """Return distinct loopback ports that are free now."""
+    with ExitStack() as held:
+        servers = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(server.getsockname()[1]) for server in servers]
 
 
 class Lease:
@@ -53,33 +50,23 @@ class Lease:
 
     def __init__(self, address: str, ports: Iterable[int] = ()) -> None:
         self.address = address
-        self._sockets: dict[int, socket.socket] = {}
-        for port in sorted({port for port in ports if port >= _FIRST_UNPRIVILEGED}):
-            self._hold(port)
-
-    @property
-    def ports(self) -> tuple[int, ...]:
-        return tuple(self._sockets)
-
-    def _hold(self, port: int) -> None:
-        held = self._sockets[port] = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            held.bind((self.address, port))
-        except OSError:
-            self.close()
-            raise
+        self.ports = tuple(sorted({port for port in ports if port >= _FIRST_UNPRIVILEGED}))
+        with ExitStack() as held:
+            for port in self.ports:
+                silent = held.enter_context(socket.socket())
+                silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                silent.bind((address, port))
+            self._held = held.pop_all()
 
     def close(self) -> None:
-        while self._sockets:
-            self._sockets.popitem()[1].close()
+        self._held.close()
 
 
 class AddressPool:
     """Assigns addresses. `seed` (the server's port) separates two sandboxes on one host."""
 
     def __init__(self, seed: int) -> None:
-        self._next = seed * _STRIDE % _USABLE
+        self._next = seed * 251 % _USABLE
         self._lock = threading.Lock()
         self._own = can_bind("127.77.1.1")
 
@@ -88,7 +75,7 @@ class AddressPool:
         if not self._own:
             return Lease(_SHARED)
         ports = tuple(ports)
-        for _ in range(_TRIES):
+        for _ in range(4):
             with suppress(OSError):
                 return Lease(self.take(), ports)
         return Lease(UNREACHABLE)
@@ -103,11 +90,9 @@ class AddressPool:
 
 
 _CHUNK_BYTES: Final = 65_536
-_CONNECT_S: Final = 5.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forwarding:
+class Forwarding(Frozen, frozen=True, kw_only=True):
     """Forwards a port of an Elastic IP address to the same port of a machine."""
 
     address: str
@@ -120,10 +105,9 @@ class Route:
 
     def __init__(self, forwarding: Forwarding) -> None:
         """Listen. Raises OSError."""
-        self.forwarding = forwarding
+        self._machine = (forwarding.machine, forwarding.port)
         self._sockets = set[socket.socket]()
-        address = (forwarding.address, forwarding.port)
-        self._listener = socket.create_server(address, reuse_port=True, backlog=128)
+        self._listener = socket.create_server((forwarding.address, forwarding.port), reuse_port=True, backlog=128)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -142,7 +126,7 @@ class Route:
         """Pass bytes in both directions. If the machine refuses, close the caller's connection."""
         self._sockets.add(caller)
         with caller, suppress(OSError):
-            machine = socket.create_connection((self.forwarding.machine, self.forwarding.port), timeout=_CONNECT_S)
+            machine = socket.create_connection(self._machine, timeout=5.0)
             machine.settimeout(None)
             self._sockets.add(machine)
             with machine:
@@ -166,13 +150,12 @@ class Routes:
     """The open routes."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, int], Route] = {}
+        self._open: dict[Forwarding, Route] = {}
 
-    def sync(self, wanted: Mapping[tuple[str, int], Forwarding]) -> None:
+    def sync(self, wanted: set[Forwarding]) -> None:
         """Open what is wanted and close the rest. A port in use is tried again the next time."""
-        for key, route in list(self._open.items()):
-            if wanted.get(key) != route.forwarding:
-                self._open.pop(key).close()
-        for key in wanted.keys() - self._open.keys():
+        for forwarding in self._open.keys() - wanted:
+            self._open.pop(forwarding).close()
+        for forwarding in wanted - self._open.keys():
             with suppress(OSError):
-                self._open[key] = Route(wanted[key])
+                self._open[forwarding] = Route(forwarding)

@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TIMEOUT_S: Final = 10.0
 _OK: Final = 200
-_HEALTH_BYTES: Final = 4096
 
 
 class ApiError(Exception):
@@ -28,13 +26,13 @@ class ApiError(Exception):
         self.message = message
 
 
-class CloudGoneError(Exception):
-    """The sandbox, or another server, does not answer."""
+class NoAnswerError(Exception):
+    """A server, such as the sandbox, does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """The API's address and access key. For a named machine, its role decides."""
+    """The API's address and access key. With an instance id, calls have the permissions of that machine's role."""
 
     url: str
     access_key: str = field(repr=False)
@@ -55,15 +53,15 @@ def machine_of(key: str, access_key: str) -> str | None:
 def send(
     endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str], *, most_bytes: int | None = None
 ) -> tuple[int, bytes]:
-    """Return status and body. Raises CloudGoneError when nothing answers there."""
+    """Return status and body. Raises NoAnswerError when nothing answers there."""
     place = urlsplit(endpoint_url)
-    connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=_TIMEOUT_S)
+    connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=10.0)
     try:
         connection.request(method, path, body=body, headers=dict(headers))
         response = connection.getresponse()
         return response.status, response.read(most_bytes)
     except (OSError, HTTPException) as problem:
-        raise CloudGoneError(str(problem)) from problem
+        raise NoAnswerError(str(problem)) from problem
     finally:
         connection.close()
 
@@ -78,28 +76,23 @@ def is_our_sandbox(endpoint: Endpoint) -> bool:
     challenge = secrets.token_hex(16)
     try:
         path = f"/_sandbox/health?challenge={challenge}"
-        status, text = send(endpoint.url, "GET", path, b"", {}, most_bytes=_HEALTH_BYTES)
+        status, text = send(endpoint.url, "GET", path, b"", {}, most_bytes=4096)
         answer = json.loads(text)
-    except (CloudGoneError, ValueError, RecursionError):
+    except (NoAnswerError, ValueError, RecursionError):
         return False
     given = answer.get("proof") if isinstance(answer, dict) else None
     return status == _OK and hmac.compare_digest(str(given).encode(), proof(endpoint.access_key, challenge).encode())
 
 
 def control(endpoint: Endpoint, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- any JSON
-    """Call the sandbox's control interface.
-
-    Raises:
-        ApiError: the sandbox refused.
-        CloudGoneError: it does not answer.
-    """
+    """Call the sandbox's control interface. Raises ApiError if it refuses, NoAnswerError if it does not answer."""
     body = b"" if document is None else json.dumps(document).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.access_key}"}
     status, text = send(endpoint.url, method, path, body, headers)
     try:
         answer = json.loads(text)
     except json.JSONDecodeError as problem:
-        raise CloudGoneError("the server there is not a sandbox") from problem
+        raise NoAnswerError("the server there is not a sandbox") from problem
     if status != _OK:
         raise ApiError(str(status), str(answer.get("error", "")))
     return answer

@@ -16,6 +16,7 @@ import signal
 import stat
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +34,6 @@ LOG: Final = "server.log"
 CLUSTER: Final = "cluster"
 # Marks a folder as a sandbox's, to be removed with its contents.
 MARKER: Final = ".tgi-deploy-sandbox"
-_OWNER_ONLY: Final = 0o077
 # moto reads these at import.
 STRICT: Final = {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
@@ -44,94 +44,53 @@ STRICT: Final = {
 }
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tgi_deploy.sandbox.cloud", description=__doc__)
-    parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--speed", type=float, default=DEFAULT_SPEED, help="how much faster than real things happen")
-    parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the timers of machines")
-    parser.add_argument("--detach", action="store_true", help="run in the background")
-    return parser.parse_args(argv)
-
-
-class Sandbox:
-    """The sandbox: moto, the layer around it, the machines, the socket."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        # Imported here, after the variables for moto are set.
-        from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
-            DomainDispatcherApplication,
-            MotoRequestHandler,
-            create_backend_app,
-        )
-        from werkzeug.serving import make_server  # noqa: PLC0415
-
-        from tgi_deploy.sandbox import world  # noqa: PLC0415
-        from tgi_deploy.sandbox.faults import FaultTable  # noqa: PLC0415
-        from tgi_deploy.sandbox.layer import Layer  # noqa: PLC0415
-        from tgi_deploy.sandbox.machines import Machines  # noqa: PLC0415
-
-        lock, faults = threading.RLock(), FaultTable()
-        home: Path = options.home
-        self.machines = Machines(
-            home=home, faults=faults, speed=options.speed, timer_speed=options.timer_speed, lock=lock
-        )
-
-        def backend_app(service: Any) -> Flask:  # noqa: ANN401 -- moto lists its names of services
-            made = create_backend_app(service)
-            made.config["PROPAGATE_EXCEPTIONS"] = False  # logged, and answered: the connection would just end
-            return made
-
-        moto = DomainDispatcherApplication(backend_app)
-        self.access_key = secrets.token_hex(16)
-        self.machines.access_key = self.access_key
-        layer = Layer(
-            moto, self.machines, faults=faults, lock=lock, access_key=self.access_key, home=home, speed=options.speed
-        )
-        self.layer = layer
-        self.server = make_server("127.0.0.1", options.port, layer, threaded=True, request_handler=MotoRequestHandler)
-        self.url = f"http://127.0.0.1:{self.server.port}"
-        self.machines.endpoint_url = self.url
-        world.install(AddressPool(self.server.port))
-        layer.shut_down = self.server.shutdown
-
-    def serve(self) -> None:
-        """Serve until stopped; then end all machines."""
-        ticker = threading.Thread(target=self.machines.run, name="machines", daemon=True)
-        ticker.start()
-        try:
-            self.server.serve_forever(poll_interval=0.05)
-        finally:
-            self.layer.close()
-            self.machines.close()
-            self.server.server_close()
-
-    def stop(self) -> None:
-        threading.Thread(target=self.server.shutdown, name="shutdown").start()
-
-
 def serve(options: argparse.Namespace) -> None:
-    """Serve until stopped. The home folder has the record while the server answers, and is removed at the end."""
+    """Serve until stopped, with a record in the home folder; then end all machines and remove the folder."""
     os.environ.update(STRICT)
+    # Imported here, after the variables for moto are set.
+    from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
+        DomainDispatcherApplication,
+        MotoRequestHandler,
+        create_backend_app,
+    )
+    from werkzeug.serving import make_server  # noqa: PLC0415
+
+    from tgi_deploy.sandbox import world  # noqa: PLC0415
+    from tgi_deploy.sandbox.guest.layout import FastClock, publish  # noqa: PLC0415
+    from tgi_deploy.sandbox.layer import Layer  # noqa: PLC0415
+    from tgi_deploy.sandbox.machines import Machines, Settings  # noqa: PLC0415
+
+    def backend_app(service: Any) -> Flask:  # noqa: ANN401 -- moto lists its names of services
+        made = create_backend_app(service)
+        made.config["PROPAGATE_EXCEPTIONS"] = False  # logged, and answered: the connection would just end
+        return made
+
+    def stop(*_signal: object) -> None:
+        threading.Thread(target=server.shutdown, name="shutdown").start()
+
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     home: Path = options.home
     (home / "machines").mkdir(exist_ok=True)
-    sandbox = Sandbox(options)
+    moto = DomainDispatcherApplication(backend_app)
+    server = make_server("127.0.0.1", options.port, moto, threaded=True, request_handler=MotoRequestHandler)
+    world.install(AddressPool(server.port))
+    url, access_key = f"http://127.0.0.1:{server.port}", secrets.token_hex(16)
+    clock = FastClock(epoch=time.time(), speed=options.timer_speed)
+    settings = Settings(home=home, url=url, access_key=access_key, speed=options.speed, clock=clock, shut_down=stop)
+    machines = Machines(settings)
+    server.app = layer = Layer(moto, machines, settings)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: sandbox.stop())
-    _write_record(
-        home,
-        {
-            "endpoint_url": sandbox.url,
-            "pid": os.getpid(),
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "access_key": sandbox.access_key,
-            "speed": options.speed,
-        },
-    )
+        signal.signal(number, stop)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    record = {"endpoint_url": url, "pid": os.getpid(), "started": started, "speed": options.speed}
+    publish(home / RECORD, json.dumps({**record, "access_key": access_key}))
+    threading.Thread(target=machines.run, name="machines", daemon=True).start()
     try:
-        sandbox.serve()
+        server.serve_forever(poll_interval=0.05)
     finally:
+        layer.close()
+        machines.close()
+        server.server_close()
         remove(home)
 
 
@@ -144,7 +103,7 @@ def claim(home: Path) -> None:
     """
     for folder in (*reversed(home.parents), home):
         folder.mkdir(exist_ok=True, mode=0o700)
-    if _is_exchangeable(home):
+    if _is_replaceable(home):
         raise PermissionError(errno.EPERM, "others can write to its parent folder", str(home))
     if home.stat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "it belongs to somebody else", str(home))
@@ -170,20 +129,14 @@ def remove(home: Path) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _is_exchangeable(home: Path) -> bool:
-    """Return whether another user could rename it and so replace what runs from there. A private group is safe.
+def _is_replaceable(home: Path) -> bool:
+    """Return whether another user could rename it, and so replace what runs from there. A private group is safe.
 
     Parent folders further up are not checked, because in containers they are often world-writable.
     """
     above = home.parent.stat()
     others = above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid != os.getegid())
     return above.st_uid not in {0, os.geteuid()} or bool(others and not above.st_mode & stat.S_ISVTX)
-
-
-def _write_record(home: Path, record: dict[str, object]) -> None:
-    draft = home / f"{RECORD}.new"
-    draft.write_text(json.dumps(record, indent=1), encoding="utf-8")
-    draft.replace(home / RECORD)
 
 
 def _detach(home: Path) -> bool:
@@ -201,9 +154,14 @@ def _detach(home: Path) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    options = _arguments(argv)
-    options.home = options.home.resolve()
-    os.umask(_OWNER_ONLY)  # also for child processes
+    parser = argparse.ArgumentParser(prog="tgi_deploy.sandbox.cloud", description=__doc__)
+    parser.add_argument("--home", type=lambda text: Path(text).resolve(), required=True)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--speed", type=float, default=DEFAULT_SPEED, help="how many times as fast as in reality")
+    parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the machines' timers")
+    parser.add_argument("--detach", action="store_true", help="run in the background")
+    options = parser.parse_args(argv)
+    os.umask(0o077)  # also for child processes
     try:
         claim(options.home)
     except OSError as problem:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
 _CLOUD: Final = "moto"
-# A busy computer takes long to load a server; one that ends is noticed at once.
+# A busy computer takes long to load the server. If the server exits, the wait ends at once.
 _START_S: Final = 60.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
@@ -155,19 +155,10 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
     _clean(home)
     if find_spec(_CLOUD) is None:
         raise extra_missing("sandbox", "starting the sandbox", ImportError(name=_CLOUD))
-    pid = _spawn(home, speed=speed, timer_speed=timer_speed)
-    return _wait_for_answer(home, pid)
-
-
-def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
-    """Start the server and return its process id."""
     claim(home)
-    command = [
-        *(sys.executable, *_SERVER, "--detach"),
-        *("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}"),
-    ]
+    own = ("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}")
     done = subprocess.run(  # noqa: S603 -- our own module
-        command,
+        [sys.executable, *_SERVER, "--detach", *own],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -175,10 +166,10 @@ def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
         env={name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_", "HF_"))},
         check=False,
     )
-    return int(done.stdout or 0)
+    return _wait_for_answer(home, pid=int(done.stdout or 0))
 
 
-def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
+def _wait_for_answer(home: Path, *, pid: int) -> SandboxInfo:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and pid and is_alive(pid):
         found = status(home)
@@ -201,15 +192,19 @@ def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
 def _ask_to_stop(running: SandboxInfo) -> None:
     try:
         api.control(running.endpoint, "POST", "/_sandbox/shutdown")
-    except (api.ApiError, api.CloudGoneError):
+    except (api.ApiError, api.NoAnswerError):
         return
+    _wait_for_end(running.pid)
+
+
+def _wait_for_end(pid: int) -> None:
     deadline = time.monotonic() + _STOP_S
-    while is_alive(running.pid) and time.monotonic() < deadline:
+    while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 
 def _clean(home: Path) -> None:
-    """End the remains of a sandbox that no longer answers, and remove its files."""
+    """End what is left of a sandbox that no longer answers, and remove its files."""
     _end_processes(f"{_SERVER[-1]} --detach --home {home} ")
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))
@@ -222,3 +217,4 @@ def _end_processes(marker: str) -> None:
     for process in processes():
         if marker in process.command:
             end_group(process.pid, grace_s=1.0)
+            _wait_for_end(process.pid)

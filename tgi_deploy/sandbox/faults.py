@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, ValidationError
 
+from tgi_deploy.sandbox.wire import BadRequestError
 from tgi_deploy.values.base import converted
 
 if TYPE_CHECKING:
@@ -33,13 +34,9 @@ _NAMED: Final = re.compile(
     r"^(InstanceId|GroupId|GroupName|LaunchTemplateId|LaunchTemplateName|ResourceId|SecurityGroupId)(\.\d+)?$"
     r"|^(EndpointName|EndpointConfigName|ModelName)$|^NetworkInterface\.\d+\.SecurityGroupId\.\d+$|^LaunchTemplate\.",
 )
-# No clock can wait for ever.
+# An upper bound, because no timer accepts infinity.
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 Signal = Literal["", "KILL", "INT", "TERM", "HUP"]
-
-
-class BadFaultError(ValueError):
-    """An invalid fault."""
 
 
 class CallFault(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -109,7 +106,7 @@ class Storm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def strikes(self, action: str, ordinal: int) -> str:
         """Return the fault of the `ordinal`-th call of `action`, or empty."""
-        chance = random.Random(f"{self.seed}/{action}/{ordinal}")  # noqa: S311 -- weather, no secret
+        chance = random.Random(f"{self.seed}/{action}/{ordinal}")  # noqa: S311 -- not a secret
         share = (
             ("throttle", self.throttle),
             ("lost-reply", self.lost_reply),
@@ -130,14 +127,10 @@ NAMES: Final = tuple(sorted(_KNOWN))
 
 
 def read_fault(document: Mapping[str, Any]) -> Fault:
-    """Parse a fault from JSON: a known `name` with changes, or an `action` with all fields.
-
-    Raises:
-        BadFaultError: unknown name or member, or a value of the wrong type.
-    """
+    """Parse a fault: a known `name` with changes, or an `action` with all fields. Raises BadRequestError."""
     name = None if document.get("name") is None else str(document["name"])
     if name is not None and name not in _KNOWN:
-        raise BadFaultError(f"no fault is called {name!r}; there are {', '.join(NAMES)}")
+        raise BadRequestError(f"there is no fault named {name!r}; the known ones are {', '.join(NAMES)}")
     kind, base = (CallFault, {}) if name is None else _KNOWN[name]
     fields = {**base, **{key: value for key, value in document.items() if key != "name"}}
     if name == "not-found-yet":
@@ -147,7 +140,7 @@ def read_fault(document: Mapping[str, Any]) -> Fault:
     try:
         return converted(fields, kind)
     except ValidationError as problem:
-        raise BadFaultError(f"{name or 'this'} fault: {problem}") from problem
+        raise BadRequestError(f"{name or 'this'} fault: {problem}") from problem
 
 
 def send_signal(call: Call, name: str) -> None:

@@ -1,7 +1,7 @@
-"""The layer around moto: log, faults, tokens, rules before it; machines synchronized after it.
+"""Wraps moto: logs calls, injects faults and applies the rules that moto lacks; updates machines after each call.
 
-Only the owner's access key is accepted; no web pages, no other accounts of the computer: RunInstances runs commands as
-the owner, and the call log and the parameters hold the owner's secrets.
+Only the owner's access key is accepted, and no request from a web page, because RunInstances runs commands as the
+owner, and the call log and the parameters contain secrets.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import hmac
 import json
 import re
 import socket
-import threading
 import time
 from collections import deque
 from contextlib import suppress
@@ -20,17 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import to_builtins
 
 from tgi_deploy.sandbox import api, roles, rules, schedules
-from tgi_deploy.sandbox.faults import (
-    BadFaultError,
-    CallFault,
-    Fault,
-    FaultTable,
-    MachineFault,
-    read_fault,
-    send_signal,
-)
+from tgi_deploy.sandbox.faults import CallFault, MachineFault, read_fault, send_signal
 from tgi_deploy.sandbox.sessions.service import Sessions
-from tgi_deploy.sandbox.tokens import TokenMemory
 from tgi_deploy.sandbox.wire import (
     AMZ_JSON,
     Answer,
@@ -49,9 +39,8 @@ from tgi_deploy.sandbox.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
-    from tgi_deploy.sandbox.machines import Machines
+    from tgi_deploy.sandbox.machines import Machines, Settings
     from tgi_deploy.sandbox.sagemaker.hosting import Hosting
 
 # With DNS rebinding, a page's own host name appears here.
@@ -60,13 +49,12 @@ _BEARER: Final = "Bearer "
 _STRANGER: Final = "the sandbox accepts only the access key that 'tgi-deploy sandbox start' prints"
 
 
-def _refuse_page(call: Call) -> Answer | None:
+def _refuse_page(call: Call) -> None:
     """Reject requests from web pages."""
     if not _OWN_HOST.fullmatch(call.headers.get("HTTP_HOST", "")):
-        return json_answer({"error": "the sandbox answers only at 127.0.0.1 and localhost"}, 421)
+        raise BadRequestError("the sandbox answers only at 127.0.0.1 and localhost", 421)
     if "HTTP_ORIGIN" in call.headers:
-        return json_answer({"error": "the sandbox does not answer web pages"}, 403)
-    return None
+        raise BadRequestError("the sandbox does not answer web pages", 403)
 
 
 def _is_same(given: str, key: str) -> bool:
@@ -74,53 +62,36 @@ def _is_same(given: str, key: str) -> bool:
     return hmac.compare_digest(given.encode(), key.encode())
 
 
-_KEPT_CALLS: Final = 10_000
 _CONTROL: Final = "/_sandbox/"
-_SECRET: Final = frozenset({"Value"})  # of PutParameter
-_HIDDEN: Final = "***"
+_OF_MACHINE: Final = re.compile(r"machines/([^/]+)/([^/]+)")
 _FAILED: Final = 500
 _REFUSALS: Final = {"ec2": rules.refuse, "iam": roles.refuse_role}
-_HOSTED: Final = frozenset({"sagemaker", "application-autoscaling"})
 _POWER: Final = frozenset({"poweroff", "reboot"})
 
 
 class Layer:
-    """A WSGI application. `shut_down` ends the server. Everything except health requires `access_key`."""
+    """A WSGI application. Everything except health requires the access key."""
 
-    def __init__(
-        self,
-        moto: Application,
-        machines: Machines,
-        *,
-        faults: FaultTable,
-        lock: threading.RLock,
-        access_key: str,
-        home: Path,
-        speed: float,
-    ) -> None:
-        self.shut_down: Callable[[], None] = lambda: None
+    def __init__(self, moto: Application, machines: Machines, settings: Settings) -> None:
         self._moto = moto
         self._machines = machines
-        self._faults = faults
-        self._lock = lock
-        self._access_key = access_key
-        self._home = home
-        self._speed = speed
-        self._tokens = TokenMemory()
+        self._settings = settings
+        self._tokens = rules.TokenMemory()
         self._sessions = Sessions(machines.guest)
+        self._calls: deque[dict[str, Any]] = deque(maxlen=10_000)
         roles.prepare_account()
-        self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
 
     @cached_property
     def hosting(self) -> Hosting:
-        """SageMaker's endpoints, from the first call about them."""
-        from tgi_deploy.sandbox.sagemaker.hosting import Hosting  # noqa: PLC0415 -- half a second that EC2 needs not
+        """SageMaker's endpoints, simulated from the first call about them."""
+        from tgi_deploy.sandbox.sagemaker.hosting import Hosting  # noqa: PLC0415 -- half a second that EC2 saves
 
-        home = self._home / "machines" / "sagemaker"
-        return Hosting(home=home, faults=self._faults, speed=self._speed, lock=self._lock)
+        shared = self._settings
+        home = shared.home / "machines" / "sagemaker"
+        return Hosting(home=home, faults=shared.faults, speed=shared.speed, lock=shared.lock)
 
     def close(self) -> None:
-        """End the endpoints."""
+        """End SageMaker's endpoints."""
         if "hosting" in self.__dict__:
             self.hosting.close()
 
@@ -130,45 +101,37 @@ class Layer:
         except BadRequestError as problem:
             answer = json_answer({"error": str(problem)}, problem.status)
         if answer.drop:
-            _hang_up(environ)
+            with suppress(OSError, KeyError):
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         return answer(environ, start_response)
 
     def _answer(self, environ: Environ, call: Call) -> Answer:
-        page = _refuse_page(call)
-        if page is not None:
-            return page
+        _refuse_page(call)
         if call.path.startswith(_CONTROL):
-            return self._control(environ, call)
-        machine = api.machine_of(call.access_key, self._access_key)
-        if machine is None and not _is_same(call.access_key, self._access_key):
+            return json_answer(self._control(environ, call) or {})
+        machine = api.machine_of(call.access_key, self._settings.access_key)
+        if machine is None and not _is_same(call.access_key, self._settings.access_key):
             return error(call, "AuthFailure", _STRANGER, 401)
         self._record(call)
         try:
             if machine and call.service == "ssm":
-                with self._lock:
+                with self._settings.lock:
                     roles.refuse_machine(call, machine)
             return self._aws(environ, call)
         except RefusedError as refused:
             return error(call, refused.code, refused.message, refused.status)
 
     def _record(self, call: Call) -> None:
-        if call.action and call.access_key == self._access_key:
-            self._calls.append(
-                {
-                    "time": time.time(),
-                    "service": call.service,
-                    "region": call.region,
-                    "action": call.action_name,
-                    "path": call.path,
-                    "params": {name: _HIDDEN if name in _SECRET else value for name, value in call.params.items()}
-                    if call.action == "PutParameter"
-                    else dict(call.params),
-                }
-            )
+        if not call.action or call.access_key != self._settings.access_key:
+            return
+        secret = {"Value"} if call.action == "PutParameter" else ()
+        record = {"time": time.time(), "service": call.service, "region": call.region, "action": call.action_name}
+        params = {name: "***" if name in secret else value for name, value in call.params.items()}
+        self._calls.append({**record, "path": call.path, "params": params})
 
     def _aws(self, environ: Environ, call: Call) -> Answer:
-        by_machine = call.access_key != self._access_key
-        fault = None if by_machine else self._faults.take_for_call(call)
+        by_machine = call.access_key != self._settings.access_key
+        fault = None if by_machine else self._settings.faults.take_for_call(call)
         if fault and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault and fault.code and not fault.after:
@@ -178,138 +141,110 @@ class Layer:
             if fault.signal == "KILL":
                 return dropped()
         if call.action.startswith("InvokeEndpoint"):
-            with self._lock:
+            with self._settings.lock:
                 hosting = self.hosting
             answer = hosting.invoke(call)
-            return _ended(call, answer, fault) if fault else answer
-        with self._lock:
-            try:
-                answer = self._carry_out(environ, call)
-            except RefusedError as refused:
-                answer = error(call, refused.code, refused.message, refused.status)
-            self._machines.sync()
+        else:
+            with self._settings.lock:
+                try:
+                    answer = self._carry_out(environ, call)
+                except RefusedError as refused:
+                    answer = error(call, refused.code, refused.message, refused.status)
+                self._machines.sync()
         return _ended(call, answer, fault) if fault else answer
 
     def _carry_out(self, environ: Environ, call: Call) -> Answer:
         def ask_moto(what: Call) -> Answer:
             return forward(self._moto, environ, what)
 
-        repeated = self._tokens.replay(call, ask_moto)
-        if repeated is not None:
-            return repeated
-        if call.service == "pricing":
-            raise RefusedError("AccessDeniedException", "the sandbox has no price list")
-        answer = self._sessions.answer(call)
-        if answer is None and (call.service in _HOSTED or call.text("ServiceCode") == "sagemaker"):
-            answer = self.hosting.answer(call)
-        if answer is None:
-            completed = rules.complete(call) if call.service == "ec2" else call
-            _REFUSALS.get(call.service, schedules.refuse)(completed)
-            answer = ask_moto(completed)
-            if answer.status_code == _FAILED and "html" in str(answer.content_type):  # moto failed, and logs why
-                return error(call, "InternalError", "An internal error has occurred", _FAILED)
-        self._tokens.remember(call, answer)
-        return answer
+        def carry_out(what: Call) -> Answer:
+            if what.service == "pricing":
+                raise RefusedError("AccessDeniedException", "the sandbox has no price list")
+            answer = self._sessions.answer(what)
+            of_sagemaker = {"sagemaker", "application-autoscaling"} & {what.service, what.text("ServiceCode")}
+            if answer is None and of_sagemaker:
+                answer = self.hosting.answer(what)
+            if answer is None:
+                completed = rules.complete(what) if what.service == "ec2" else what
+                _REFUSALS.get(what.service, schedules.refuse)(completed)
+                answer = ask_moto(completed)
+                if answer.status_code == _FAILED and "html" in str(answer.content_type):  # moto failed, and logs why
+                    return error(what, "InternalError", "An internal error has occurred", _FAILED)
+            return answer
 
-    def _control(self, environ: Environ, call: Call) -> Answer:
+        return self._tokens.once(call, carry_out, ask_moto)
+
+    def _control(self, environ: Environ, call: Call) -> dict[str, Any] | None:
         """Answer a control call. Health is public; everything else requires the key."""
         what = call.path.removeprefix(_CONTROL).strip("/")
         given = call.headers.get("HTTP_AUTHORIZATION", "")
-        is_owner = given.startswith(_BEARER) and _is_same(given.removeprefix(_BEARER), self._access_key)
+        is_owner = given.startswith(_BEARER) and _is_same(given.removeprefix(_BEARER), self._settings.access_key)
         if not is_owner and (call.method, what) != ("GET", "health"):
-            return json_answer({"error": _STRANGER}, 401)
+            raise BadRequestError(_STRANGER, 401)
         document = read_document(call.body)
-        if what.startswith("machines/"):
-            return self._of_machine(call, what.removeprefix("machines/"), document)
-        action: Callable[[], Answer] | None = {
-            ("GET", "health"): lambda: self._health(call),
-            ("GET", "calls"): lambda: self._list_calls(call),
-            ("DELETE", "calls"): self._forget_calls,
-            ("GET", "faults"): self._list_faults,
-            ("POST", "faults"): lambda: self._add_fault(document),
-            ("DELETE", "faults"): self._clear_faults,
-            ("GET", "machines"): lambda: json_answer({"machines": self._machines.listed()}),
-            ("POST", "reset"): lambda: self._reset(environ),
-            ("POST", "shutdown"): self._shutdown,
-        }.get((call.method, what))
-        return action() if action else _no_such(call)
+        named = _OF_MACHINE.fullmatch(what)
+        instance_id, route = (named[1], f"machines/ID/{named[2]}") if named else ("", what)
+        actions: Mapping[str, Callable[[], dict[str, Any] | None]] = {
+            "GET health": lambda: self._health(call),
+            "GET calls": lambda: self._list_calls(call),
+            "DELETE calls": self._calls.clear,
+            "GET faults": lambda: {"faults": to_builtins(self._settings.faults.pending())},
+            "POST faults": lambda: self._add_fault(document),
+            "DELETE faults": self._settings.faults.clear,
+            "GET machines": lambda: {"machines": self._machines.listed()},
+            "GET machines/ID/metadata": lambda: self._machines.metadata(instance_id),
+            "POST machines/ID/power": lambda: self._power(instance_id, document),
+            "POST reset": lambda: self._reset(environ),
+            "POST shutdown": self._settings.shut_down,
+        }
+        action = actions.get(f"{call.method} {route}")
+        if action is None:
+            raise BadRequestError(f"no {call.method} {call.path}", 404)
+        return action()
 
-    def _of_machine(self, call: Call, path: str, document: Mapping[str, Any]) -> Answer:
-        instance_id, _, what = path.partition("/")
-        if (call.method, what) == ("POST", "power"):
-            return self._power(call, instance_id, document)
-        found = self._machines.metadata(instance_id) if (call.method, what) == ("GET", "metadata") else None
-        return _no_such(call) if found is None else json_answer(found)
-
-    def _health(self, call: Call) -> Answer:
+    def _health(self, call: Call) -> dict[str, Any]:
         """Prove possession of the key."""
         challenge = call.params.get("challenge")
-        proof = {} if challenge is None else {"proof": api.proof(self._access_key, challenge)}
-        return json_answer({"status": "ok", **proof})
+        proof = {} if challenge is None else {"proof": api.proof(self._settings.access_key, challenge)}
+        return {"status": "ok", **proof}
 
-    def _list_calls(self, call: Call) -> Answer:
+    def _list_calls(self, call: Call) -> dict[str, Any]:
         action = call.params.get("action")
         made = list(self._calls)  # copied at once, because a deque must not grow during iteration
-        calls = [one for one in made if action in {None, one["action"]}]
-        return json_answer({"calls": calls})
+        return {"calls": [one for one in made if action in {None, one["action"]}]}
 
-    def _forget_calls(self) -> Answer:
-        self._calls.clear()
-        return json_answer({})
-
-    def _list_faults(self) -> Answer:
-        return json_answer({"faults": [to_builtins(fault) for fault in self._faults.pending()]})
-
-    def _add_fault(self, document: dict[str, Any]) -> Answer:
+    def _add_fault(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Inject a fault, or end a running machine by one."""
         instance_id = document.pop("instance_id", None)
-        try:
-            fault = read_fault(document)
-        except BadFaultError as problem:
-            return json_answer({"error": str(problem)}, 400)
+        fault = read_fault(document)
         if instance_id is None:
-            self._faults.add(fault)
-        elif not self._end_by_fault(str(instance_id), fault):
-            return json_answer({"error": f"nothing to do to {instance_id}"}, 404)
-        return json_answer({"fault": to_builtins(fault)})
+            self._settings.faults.add(fault)
+        elif isinstance(fault, MachineFault) and fault.reason:
+            self._machines.schedule_end(str(instance_id), fault)
+        else:
+            raise BadRequestError("this fault does not end a running machine")
+        return {"fault": to_builtins(fault)}
 
-    def _end_by_fault(self, instance_id: str, fault: Fault) -> bool:
-        """Apply a fault to a running machine, which can only be an end."""
-        return (
-            isinstance(fault, MachineFault) and bool(fault.reason) and self._machines.schedule_end(instance_id, fault)
-        )
-
-    def _clear_faults(self) -> Answer:
-        self._faults.clear()
-        return json_answer({})
-
-    def _power(self, call: Call, instance_id: str, document: Mapping[str, Any]) -> Answer:
+    def _power(self, instance_id: str, document: Mapping[str, Any]) -> None:
         event = str(document.get("event", "poweroff"))
         if event not in _POWER:
-            return json_answer({"error": f"event is one of {', '.join(sorted(_POWER))}"}, 400)
-        return json_answer({}) if self._machines.power(instance_id, event) else _no_such(call)
+            raise BadRequestError(f"event is one of {', '.join(sorted(_POWER))}")
+        self._machines.power(instance_id, event)
 
-    def _reset(self, environ: Environ) -> Answer:
+    def _reset(self, environ: Environ) -> None:
         """Reset to an empty account: end the machines, clear state, faults, tokens and calls."""
         inner = Call(
             method="POST", path="/moto-api/reset", service="", region="", action="", params={}, body=b"", headers={}
         )
-        with self._lock:
+        with self._settings.lock:
+            self._machines.clear()
             forward(self._moto, {**environ, "PATH_INFO": "/moto-api/reset", "REQUEST_METHOD": "POST"}, inner)
             roles.prepare_account()
-            self._machines.clear()
             if "hosting" in self.__dict__:
                 self.hosting.clear()
-            self._tokens.clear()
-        self._faults.clear()
-        return self._forget_calls()
-
-    def _shutdown(self) -> Answer:
-        threading.Thread(target=self.shut_down, name="shutdown").start()
-        return json_answer({})
-
-
-def _no_such(call: Call) -> Answer:
-    return json_answer({"error": f"no {call.method} {call.path}"}, 404)
+            self._tokens = rules.TokenMemory()
+        self._settings.faults.clear()
+        self._calls.clear()
 
 
 def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
@@ -326,8 +261,3 @@ def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
     if fault.signal and fault.after:
         send_signal(call, fault.signal)
     return dropped() if fault.after else answer
-
-
-def _hang_up(environ: Environ) -> None:
-    with suppress(OSError, KeyError):
-        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)

@@ -15,18 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from tgi_deploy.sandbox import api
-from tgi_deploy.sandbox.guest import NVME_MOUNT
 from tgi_deploy.sandbox.guest.cloudinit import CloudInit
 from tgi_deploy.sandbox.guest.commands import Commands
 from tgi_deploy.sandbox.guest.docker import Docker
 from tgi_deploy.sandbox.guest.init import Init
-from tgi_deploy.sandbox.guest.layout import Console, Host, Layout, MachineSpec
+from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, Host, Layout, MachineSpec, publish
 from tgi_deploy.sandbox.guest.server import Client, CommandServer
 from tgi_deploy.sandbox.guest.spawn import Spawner
 
-_GRACE_S: Final = 0.3
-_UPTIME_TICK_S: Final = 0.1
 _KERNEL: Final = "Linux version 6.8.0-1040-aws (buildd@lcy02) #42~22.04.1-Ubuntu SMP (sandbox)"
 
 
@@ -62,7 +61,7 @@ class Machine:
         """Boot. A failed boot, whose traceback is in the machine's log, takes it down; so does the end of its cloud."""
         try:
             self.boot()
-        except api.CloudGoneError:
+        except api.NoAnswerError:
             self.down.set()
         except BaseException as problem:
             try:
@@ -76,13 +75,11 @@ class Machine:
     def end(self) -> None:
         self.down.set()
         self._init.stop_all()
-        self._spawner.end_all(grace_s=_GRACE_S)
+        self._spawner.end_all(grace_s=0.3)
         self._console.kernel("reboot: Power down")
 
     def _serve(self) -> None:
-        """Make the devices and the commands of the image."""
-        for device in ("/dev/console", "/dev/ttyS0"):
-            self._console.serve_device(self._layout.at(device))
+        """Provide the local drive and the commands of the image."""
         if self._spec.hardware.nvme:
             self._layout.at(NVME_MOUNT).mkdir(parents=True, exist_ok=True)
         commands = Commands(self._host, self._init.stop_all)
@@ -105,20 +102,17 @@ class Machine:
             }
         )
         server.write_shims(self._layout, speed=self._spec.speed, clock=self._spec.clock)
-        server.start()
+        threading.Thread(target=server.serve_forever, name="commands", daemon=True).start()
 
     def _keep_uptime(self) -> None:
-        while not self.down.wait(_UPTIME_TICK_S):
+        while not self.down.wait(0.1):
             with suppress(OSError):  # the host's disk is full: the next write may have room again
                 self._show_uptime()
 
     def _show_uptime(self) -> None:
-        """Write the uptime by the machine's clock, atomically."""
-        uptime_s = (time.monotonic() - self._began_s) * self._spec.timer_speed
-        path = self._layout.at("/proc/uptime")
-        new = path.with_name("uptime.new")
-        new.write_text(f"{uptime_s:.2f} {uptime_s:.2f}\n", encoding="ascii")
-        new.replace(path)
+        """Write the uptime by the machine's clock."""
+        uptime_s = (time.monotonic() - self._began_s) * self._spec.clock.speed
+        publish(self._layout.at("/proc/uptime"), f"{uptime_s:.2f} {uptime_s:.2f}\n")
 
     def _first_boot(self, finished: Path) -> None:
         cloud_init = CloudInit(self._host)
@@ -127,7 +121,7 @@ class Machine:
         try:
             cloud_init.run(api.control(self._spec.endpoint, "GET", path)["user_data"])
         except api.ApiError as problem:
-            cloud_init.say(f"[CRITICAL]: user data could not be read: {problem}")
+            cloud_init.log(f"[CRITICAL]: user data could not be read: {problem}")
         finished.touch()
         if not self.down.is_set():
             cloud_init.announce("finished")
@@ -148,7 +142,7 @@ def main(argv: list[str]) -> int:
     layout = Layout(folder=Path(argv[0]).absolute())
     layout.make()
     os.chdir(layout.folder)  # so that its command socket has a short name
-    machine = Machine(layout, MachineSpec.read(layout.spec))
+    machine = Machine(layout, msgspec.json.decode(layout.spec.read_bytes(), type=MachineSpec))
 
     def end_with_the_cloud() -> None:
         """End when the cloud ends, which closes the other end of standard input."""

@@ -6,19 +6,17 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
 
+from tgi_deploy.values.base import Frozen
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-_POLL_S = 0.02
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Process:
+class Process(Frozen, frozen=True, kw_only=True):
     pid: int
     command: str
 
@@ -62,7 +60,7 @@ def end_group(group: int, *, grace_s: float) -> None:
     signal_group(group, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while group_exists(group) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(0.02)
     signal_group(group, signal.SIGKILL)
 
 

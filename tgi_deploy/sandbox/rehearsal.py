@@ -1,15 +1,16 @@
-"""Rehearsal scenarios, with the sandbox faults behind them, chosen by seed. They are in `rehearsal.json`."""
+"""Rehearsal scenarios of `rehearsal.json`, and the sandbox faults that they inject, chosen by seed."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.sandbox import api
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,12 +18,10 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.control import SandboxInfo
 
     Document = Mapping[str, Any]
-_ENDED: Final = frozenset({"terminated", "shutting-down"})
 _COUNTED: Final = {"capacity": "RunInstances", "quota": "RunInstances", "throttle": "", "lost-reply": "RunInstances"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scenario:
+class Scenario(Frozen, frozen=True, kw_only=True):
     """`faults` are the initial ones; two numbers of `times` are limits, two of the actions in `sample` are drawn.
 
     `machine_fault`, if any, is applied to the machine when the wait for its engine reaches `at_phase`; `delay_s`
@@ -31,7 +30,7 @@ class Scenario:
 
     name: str
     description: str
-    faults: tuple[Document, ...] = field(default=())
+    faults: tuple[Document, ...] = ()
     at_phase: str = ""
     machine_fault: Document | None = None
     delay_s: float = 0.0
@@ -71,7 +70,7 @@ class SandboxStage:
         return tuple(_sentence(document) for document in documents if document["name"] in _COUNTED)
 
     def strike(self, name: str, instance_id: str) -> None:
-        """Apply it to the machine now."""
+        """Apply the scenario's machine fault now."""
         self._ask("POST", "faults", {**(scenario(name).machine_fault or {}), "instance_id": instance_id})
 
     def calls(self) -> tuple[str, ...]:
@@ -81,7 +80,7 @@ class SandboxStage:
     def running(self) -> tuple[str, ...]:
         """Return all machines that have not ended."""
         machines = self._ask("GET", "machines")["machines"]
-        return tuple(one["instance_id"] for one in machines if one["state"] not in _ENDED)
+        return tuple(one["instance_id"] for one in machines if one["state"] not in {"terminated", "shutting-down"})
 
     def _ask(self, method: str, path: str, document: Document | None = None) -> dict[str, Any]:
         answer: dict[str, Any] = api.control(self.sandbox.endpoint, method, f"/_sandbox/{path}", document)
@@ -96,4 +95,4 @@ def _sentence(document: Document) -> str:
     action = document.get("action") or _COUNTED[document["name"]]
     times = document.get("times", 1)
     how_often = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    return f"{action} meets {document['name']} {how_often}"
+    return f"{document['name']} hits {action} {how_often}"

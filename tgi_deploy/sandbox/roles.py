@@ -14,7 +14,7 @@ from tgi_deploy.sandbox import world
 from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
 _CHANNEL_CALLS: Final = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
 
@@ -106,33 +106,30 @@ def profile_of(instance: Any) -> str:  # noqa: ANN401 -- moto's own class
 
 def _may(roles: list[Any], service: str, action: str, arn: str, facts: Mapping[str, str]) -> bool:
     """Return whether a role that this service can assume allows it, by its policies and boundary."""
-    able = [role for role in roles if service in role.assume_role_policy_document]
-    return any(_allow(_inline(role), action, arn, facts) and _allow(_bounds(role), action, arn, facts) for role in able)
+    return any(
+        service in role.assume_role_policy_document
+        and _allow(role.policies.values(), action, arn, facts)
+        and _allow(_boundary(role), action, arn, facts)
+        for role in roles
+    )
 
 
-def _inline(role: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- moto's own class
-    for policy in role.policies.values():
-        yield from _many(json.loads(policy)["Statement"])
-
-
-def _bounds(role: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- moto's own class
-    """Return the statements of the role's boundary, if it has one."""
+def _boundary(role: Any) -> list[str]:  # noqa: ANN401 -- moto's own class
+    """Return the policy of the role's boundary; one that allows everything without a boundary."""
     if not role.permissions_boundary_arn:
-        yield {"Effect": "Allow", "Action": "*", "Resource": "*"}
-        return
+        return ['{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}']
     policy = _iam().managed_policies.get(role.permissions_boundary_arn)
-    in_force = [item.document for item in policy.versions if item.is_default] if policy else []
-    for document in in_force:
-        yield from _many(json.loads(document)["Statement"])
+    return [item.document for item in policy.versions if item.is_default] if policy else []
 
 
-def _allow(statements: Iterator[Mapping[str, Any]], action: str, arn: str, facts: Mapping[str, str]) -> bool:
+def _allow(policies: Iterable[str], action: str, arn: str, facts: Mapping[str, str]) -> bool:
     return any(
         statement["Effect"] == "Allow"
         and _fits(statement["Action"], action)
         and _fits(statement["Resource"], arn)
         and _holds(statement.get("Condition", {}), facts)
-        for statement in statements
+        for policy in policies
+        for statement in _many(json.loads(policy)["Statement"])
     )
 
 

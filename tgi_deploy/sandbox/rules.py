@@ -1,7 +1,7 @@
 """Rules of EC2 that moto lacks: completes requests like EC2, and rejects what EC2 would reject.
 
-Requests about deleted resources, on which moto fails with a server error or which it accepts, happen when two runs
-work under one name.
+Requests that name deleted resources, which moto accepts or answers with a server error, occur when two runs use one
+deployment name.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox import world
-from tgi_deploy.sandbox.wire import Call, RefusedError
+from tgi_deploy.sandbox.wire import Answer, Call, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 MAX_USER_DATA_BYTES: Final = 16 * 1024
-_ALL: Final = 1_000_000
 _GROUP: Final = re.compile(r"(NetworkInterface\.\d+\.)?SecurityGroupId\.\d+$")
 _RESOLVE: Final = "resolve:ssm:"
 _LEAVING: Final = ("shutting-down", "terminated")
@@ -56,7 +55,7 @@ def complete(call: Call) -> Call:
         return _with_zone(_with_image(_with_template(call)))
     if call.action in {"DescribeLaunchTemplates", "DescribeLaunchTemplateVersions"}:
         # moto truncates the response there without a token to continue.
-        return call.with_params({**call.params, "MaxResults": str(_ALL)})
+        return call.with_params({**call.params, "MaxResults": "1000000"})
     return call
 
 
@@ -135,7 +134,8 @@ def _with_zone(call: Call) -> Call:
     if _placed(call):
         return call
     kind = _instance_type(call)
-    usable = [zone for zone in world.zones_offering(call.region, kind) if zone in world.default_zones(call.region)]
+    default = world.backend(call.region).get_default_subnets()
+    usable = [zone for zone in world.zones_offering(call.region, kind) if zone in default]
     return call.with_params({**call.params, "Placement.AvailabilityZone": usable[0]}) if usable else call
 
 
@@ -168,7 +168,8 @@ def _profile(call: Call) -> None:
 
 def _zone(call: Call) -> None:
     kind, placed = _instance_type(call), _placed(call)
-    zone = world.zone_of_subnet(call.region, placed) if placed.startswith("subnet-") else placed
+    subnets = {name: one for group in world.backend(call.region).subnets.values() for name, one in group.items()}
+    zone = getattr(subnets.get(placed), "availability_zone", None) if placed.startswith("subnet-") else placed
     offering = world.zones_offering(call.region, kind)
     # moto knows which types exist; one offered only in another region is not supported here.
     known = offering or world.exists(kind)
@@ -189,22 +190,23 @@ def _image(call: Call) -> None:
 
 def _group_in_use(call: Call) -> None:
     group = call.text("GroupId") or call.text("GroupName")
-    if group and world.group_users(call.region, group):
+    if group and world.is_in_use(call.region, group):
         raise RefusedError("DependencyViolation", f"resource {group} has a dependent object")
 
 
-def _lost_template(call: Call) -> None:
+def _missing_template(call: Call) -> None:
     named = call.text("LaunchTemplate.LaunchTemplateId")
     if named and named not in world.backend(call.region).launch_templates:
         message = f"The specified launch template, with template ID {named}, does not exist."
         raise RefusedError("InvalidLaunchTemplateId.NotFound", message)
 
 
-def _lost_group(call: Call) -> None:
+def _missing_group(call: Call) -> None:
     """Check the groups named by the request and by its launch template."""
+    known = {group for groups in world.backend(call.region).groups.values() for group in groups}
     named = [str(value) for name, value in call.params.items() if _GROUP.match(name)]
     for group in (*named, *world.template_data(call.region, call.params).get("SecurityGroupIds", ())):
-        if not world.has_group(call.region, group):
+        if group not in known:
             raise RefusedError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
 
 
@@ -217,7 +219,7 @@ def _spot_requests(call: Call) -> None:
 
 
 _RULES: Final = {
-    "RunInstances": (_lost_template, _lost_group, _user_data, _profile, _zone, _image),
+    "RunInstances": (_missing_template, _missing_group, _user_data, _profile, _zone, _image),
     "CreateLaunchTemplate": (_user_data,),
     "CreateLaunchTemplateVersion": (_user_data,),
     "CancelSpotInstanceRequests": (_spot_requests,),
@@ -237,3 +239,49 @@ def launch_facts(region: str, instance: Any) -> Mapping[str, str]:  # noqa: ANN4
         "SubnetId": str(instance.subnet_id),
         "Market": "spot" if instance.lifecycle == "spot" else "on-demand",
     }
+
+
+_REMEMBERED: Final = frozenset({"RunInstances", "CreateFleet", "CreateLaunchTemplate", "CreateLaunchTemplateVersion"})
+_INSTANCE: Final = re.compile(r"<instanceId>(i-[0-9a-f]+)</instanceId>")
+_RESERVATION: Final = re.compile(r"<reservationSet>\s*<item>(.*)</item>\s*</reservationSet>", re.DOTALL)
+_IGNORED: Final = frozenset({"ClientToken", "Version"})
+_MISMATCH: Final = (
+    "The client token you have provided is associated with a resource that was created with different parameters."
+)
+
+
+class TokenMemory:
+    """Idempotency by ClientToken: the same token and parameters are the same call, per region and zone."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], tuple[Mapping[str, Any], Answer]] = {}
+
+    def once(self, call: Call, carry_out: Callable[[Call], Answer], ask_moto: Callable[[Call], Answer]) -> Answer:
+        """Carry the call out; if repeated, return the first result with its current state."""
+        if call.action not in _REMEMBERED or not call.text("ClientToken"):
+            return carry_out(call)
+        key = (call.region, call.action, call.text("ClientToken"), _placed(call))
+        given = {name: value for name, value in call.params.items() if name not in _IGNORED}
+        if key not in self._known:
+            answer = carry_out(call)
+            if answer.ok:
+                self._known[key] = (given, answer)
+            return answer
+        params, first = self._known[key]
+        if params != given:
+            raise RefusedError("IdempotentParameterMismatch", _MISMATCH)
+        return _current(call, first, ask_moto) if call.action == "RunInstances" else first
+
+
+def _current(call: Call, first: Answer, ask_moto: Callable[[Call], Answer]) -> Answer:
+    """Return the launch's response with the present state of its instances."""
+    ids = {f"InstanceId.{n}": one for n, one in enumerate(dict.fromkeys(_INSTANCE.findall(first.text)), start=1)}
+    version = call.text("Version") or "2016-11-15"
+    described = ask_moto(call.with_params({"Action": "DescribeInstances", "Version": version, **ids}))
+    found = _RESERVATION.search(described.text)
+    if not described.ok or found is None:
+        return first
+    namespace = f"http://ec2.amazonaws.com/doc/{version}/"
+    return Answer(
+        f'<RunInstancesResponse xmlns="{namespace}"><requestId>sandbox</requestId>{found[1]}</RunInstancesResponse>'
+    )

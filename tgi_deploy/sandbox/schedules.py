@@ -1,4 +1,4 @@
-"""Runs EventBridge Scheduler's schedules, one-time and of a rate, which moto stores but never runs."""
+"""Runs the one-time and rate-based schedules of EventBridge Scheduler, which moto stores but never runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _AT: Final = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 _RATE: Final = re.compile(r"rate\((\d+) minutes?\)")
-_MINUTE_S: Final = 60.0
 
 
 def run_due(timer_speed: float) -> None:
@@ -27,7 +26,10 @@ def run_due(timer_speed: float) -> None:
     for region, group, schedule in list(_schedules()):
         if _due(schedule, timer_speed):
             schedule.sandbox_fired = time.time()
-            _fire(region, schedule.target)
+            target = schedule.target
+            run = RUNNERS.get(str(target["Arn"]).rpartition(":::")[2])
+            if run is not None:
+                run(region, str(target["RoleArn"]), json.loads(target.get("Input") or "{}"))
             if schedule.action_after_completion == "DELETE":
                 group.schedules.pop(schedule.name, None)
 
@@ -40,12 +42,8 @@ def refuse(call: Call) -> None:
         name = call.text("GroupName") or "default"
     else:
         return
-    if name not in _backend(call.region).schedule_groups:
+    if name not in scheduler_backends[DEFAULT_ACCOUNT_ID][call.region].schedule_groups:
         raise RefusedError("ResourceNotFoundException", f"Schedule group {name} does not exist.", 404)
-
-
-def _backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name
-    return scheduler_backends[DEFAULT_ACCOUNT_ID][region]
 
 
 def _schedules() -> Iterator[tuple[str, Any, Any]]:
@@ -63,14 +61,8 @@ def _due(schedule: Any, timer_speed: float) -> bool:  # noqa: ANN401 -- moto's o
     at = datetime.fromisoformat(once[1]).replace(tzinfo=UTC).timestamp() if once else float(schedule.start_date or made)
     fired: float | None = getattr(schedule, "sandbox_fired", None)
     if rate and fired is not None:
-        return time.time() >= fired + int(rate[1]) * _MINUTE_S / timer_speed
+        return time.time() >= fired + int(rate[1]) * 60 / timer_speed
     return time.time() >= made + (at - made) / timer_speed
-
-
-def _fire(region: str, target: dict[str, Any]) -> None:
-    run = RUNNERS.get(str(target["Arn"]).rpartition(":::")[2])
-    if run is not None:
-        run(region, str(target["RoleArn"]), json.loads(target.get("Input") or "{}"))
 
 
 def _terminate(region: str, role_arn: str, given: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
@@ -14,6 +13,8 @@ from xml.sax.saxutils import escape
 import msgspec
 from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Response
+
+from tgi_deploy.values.base import Frozen, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ Application = Callable[..., Iterable[bytes]]  # of WSGI
 
 
 class BadRequestError(ValueError):
-    """A malformed HTTP request, rejected with `status`."""
+    """A request that is rejected with the HTTP status `status`."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -54,8 +55,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(Frozen, frozen=True, kw_only=True):
     """One request. `params` are the query protocol's flat names, or the JSON protocol's top-level members."""
 
     method: str
@@ -65,7 +65,7 @@ class Call:
     action: str
     params: Mapping[str, Any]
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     access_key: str = ""
 
     @property
@@ -89,7 +89,7 @@ class Call:
     def with_params(self, params: Mapping[str, Any]) -> Call:
         """Return the call with other parameters (query protocol only)."""
         action = str(params.get("Action", self.action))
-        return replace(self, action=action, params=params, body=urlencode(params).encode())
+        return replaced(self, action=action, params=params, body=urlencode(params).encode())
 
 
 class Answer(Response):
@@ -114,35 +114,23 @@ def dropped() -> Answer:
 
 
 def read_call(environ: Environ) -> Call:
-    """Return the request.
-
-    Raises:
-        BadRequestError: its body is too large, or has no length.
-    """
+    """Return the request. Raises BadRequestError for a body that is too large or has no length."""
     body = _body(environ)
     headers = {name: str(value) for name, value in environ.items() if name.startswith(("HTTP_", "CONTENT_"))}
     found = _CREDENTIAL.search(headers.get("HTTP_AUTHORIZATION", ""))
-    access_key, region, service = (found[1], found[2], found[3]) if found else ("", "", "")
-    target = headers.get("HTTP_X_AMZ_TARGET", "")
-    as_rest = service == _REST
-    params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target) or as_rest)
+    access_key, region, service = found.groups() if found else ("", "", "")
     method, path = str(environ.get("REQUEST_METHOD", "GET")), str(environ.get("PATH_INFO", "/"))
-    named = _rest_action(method, path) if as_rest else target.rpartition(".")[2]
+    target, as_rest = headers.get("HTTP_X_AMZ_TARGET", ""), service == _REST
+    params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target) or as_rest)
+    action = _rest_action(method, path) if as_rest else target.rpartition(".")[2]
     invoked = _INVOCATION.fullmatch(path) if service == "sagemaker" else None
     if invoked:
-        named = "InvokeEndpointWithResponseStream" if invoked["stream"] else "InvokeEndpoint"
+        action = "InvokeEndpointWithResponseStream" if invoked["stream"] else "InvokeEndpoint"
         params = {"EndpointName": invoked["name"]}
     return Call(
-        method=method,
-        path=path,
-        service=service,
-        region=region,
-        action=named or str(params.get("Action", "")),
-        params=params,
-        body=body,
-        headers=headers,
-        access_key=access_key,
-    )
+        method=method, path=path, service=service, region=region, action=action or str(params.get("Action", "")),
+        params=params, body=body, headers=headers, access_key=access_key,
+    )  # fmt: skip
 
 
 def _rest_action(method: str, path: str) -> str:
@@ -169,16 +157,11 @@ def _body(environ: Environ) -> bytes:
 
 
 def read_document(body: bytes) -> dict[str, Any]:
-    """Return the JSON object of a request to the control interface; no body is an empty one.
-
-    Raises:
-        BadRequestError: it is not a JSON object in UTF-8, or has other members than such requests have.
-    """
+    """Return the JSON object of a request to the control interface; no body is an empty one. Raises BadRequestError."""
     try:
-        document: dict[str, Any] = msgspec.json.decode(body or b"{}", type=dict[str, _Member])
+        return msgspec.json.decode(body or b"{}", type=dict[str, _Member])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise BadRequestError(f"the body is not a JSON object of texts, numbers and switches: {problem}") from problem
-    return document
 
 
 def _params(body: bytes, query: str, *, as_json: bool) -> dict[str, Any]:

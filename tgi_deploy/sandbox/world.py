@@ -32,18 +32,13 @@ from tgi_deploy.sandbox.addresses import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from tgi_deploy.sandbox.addresses import AddressPool
+    from tgi_deploy.sandbox.machines import HostedMachine
 
 _STATE_CODES: Final = {
-    "pending": 0,
-    "running": 16,
-    "shutting-down": 32,
-    "terminated": 48,
-    "stopping": 64,
-    "stopped": 80,
-}
+    "pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80
+}  # fmt: skip
 _LEAVING: Final = frozenset({"shutting-down", "terminated"})
 _REASONS: Final = {
     "Server.InternalError": "Server.InternalError: Internal error on launch",
@@ -70,16 +65,15 @@ class SandboxInstance(moto_instances.Instance):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 -- moto's own signature, passed on
         super().__init__(*args, **kwargs)
+        self.sandbox_machine: HostedMachine | None = None
+        self.sandbox_reboot_wanted = False
+        self._sandbox_launch()
+
+    def _sandbox_launch(self) -> None:
         self.sandbox_lease = self.addresses.lease(_opened_ports(self))
         self.sandbox_launched = time.monotonic()
-        self.sandbox_reboot_wanted = False
-        self.sandbox_console: Path | None = None
         self.sandbox_place()
         self.sandbox_state("pending")
-
-    @property
-    def sandbox_address(self) -> str:
-        return self.sandbox_lease.address
 
     def sandbox_state(self, name: str) -> None:
         self._state = moto_instances.InstanceState(name, _STATE_CODES[name])
@@ -88,35 +82,29 @@ class SandboxInstance(moto_instances.Instance):
                 held.instance = held.eni = held.association_id = None
 
     def sandbox_place(self) -> None:
-        nic = self.nics[0]
-        nic.private_ip_address = self.sandbox_address
+        """Give it its own address, and if it is public, its Elastic IP address."""
+        nic, own = self.nics[0], self.sandbox_lease.address
+        nic.private_ip_address = own
         for item in nic.private_ip_addresses[:1]:
-            item["PrivateIpAddress"] = self.sandbox_address
+            item["PrivateIpAddress"] = own
         if nic.public_ip:
-            nic.public_ip = self._sandbox_elastic_address or self.sandbox_address
-
-    @property
-    def _sandbox_elastic_address(self) -> str | None:
-        held = (item.public_ip for item in self.ec2_backend.addresses if item.instance is self)
-        return next(held, None)
+            held = (item.public_ip for item in self.ec2_backend.addresses if item.instance is self)
+            nic.public_ip = next(held, own)
 
     @property
     def private_dns_name(self) -> str:
-        return self.sandbox_address
+        return self.sandbox_lease.address
 
     @property
     def public_dns_name(self) -> str | None:
-        return self.sandbox_address if self.nics[0].public_ip else None
+        return self.sandbox_lease.address if self.nics[0].public_ip else None
 
     def start(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
         """Start it unless it runs. The stop released its address, so it gets a new one."""
         if self.state != "stopped":
             return copy.copy(self._state)
         before = super().start()
-        self.sandbox_lease = self.addresses.lease(_opened_ports(self))
-        self.sandbox_launched = time.monotonic()
-        self.sandbox_place()
-        self.sandbox_state("pending")
+        self._sandbox_launch()
         return before
 
     def reboot(self) -> None:
@@ -138,7 +126,7 @@ class SandboxInstance(moto_instances.Instance):
         return before
 
     def sandbox_end(self, code: str, *, behavior: str = "terminate") -> None:
-        """End for a reason of the cloud or the guest."""
+        """Stop or terminate it for a reason of the cloud or the guest."""
         if self.state in _LEAVING:
             return
         if behavior == "stop":
@@ -150,7 +138,7 @@ class SandboxInstance(moto_instances.Instance):
 
 
 def install(addresses: AddressPool) -> None:
-    """Make moto launch `SandboxInstance`s, and answer what it lacks: public image parameters, quotas, consoles."""
+    """Make moto launch `SandboxInstance`s, and add what it lacks: public image parameters, quotas, consoles."""
     SandboxInstance.addresses = addresses
     filter_dict_attribute_mapping["client-token"] = "client_token"
     changes: tuple[tuple[object, str, object], ...] = (
@@ -166,17 +154,15 @@ def install(addresses: AddressPool) -> None:
         setattr(owner, name, own)
 
 
-def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of moto's things with tags
+def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of moto's resources
     """Look up the tags directly; moto scans all tags of the account for each resource."""
     kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
-    return [
-        {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
-        for key, value in resource.ec2_backend.tags.get(resource.id, {}).items()
-    ]
+    found = resource.ec2_backend.tags.get(resource.id, {}).items()
+    return [{"resource_id": resource.id, "key": key, "value": value, "resource_type": kind} for key, value in found]
 
 
 def _load_parameter(known: ParameterDict, name: str) -> None:
-    """Make a public parameter with an image's id when it is read; moto would load thousands of others, too."""
+    """Create the public parameter of an image when it is read; moto's own way loads thousands of others, too."""
     value = image_id(known.region_name, name)
     if name in IMAGES and [one.value for one in dict.get(known, name, [])] != [value]:
         parameter = Parameter(  # type: ignore[abstract]
@@ -192,23 +178,17 @@ def _quota(backend: ServiceQuotasBackend, service_code: str, quota_code: str) ->
     name = "EC2-VPC Elastic IPs" if quota_code == ADDRESSES else quota.name if quota else ""
     if service_code != "ec2" or not name:
         raise NoSuchResource
-    return {
-        "ServiceCode": "ec2",
-        "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
-        "QuotaArn": f"arn:aws:servicequotas:{backend.region_name}:{DEFAULT_ACCOUNT_ID}:ec2/{quota_code}",
-        "QuotaCode": quota_code,
-        "QuotaName": name,
-        "Value": float(MOST_ADDRESSES) if quota_code == ADDRESSES else _QUOTA_VCPUS,
-        "Unit": "None",
-        "Adjustable": True,
-        "GlobalQuota": False,
-    }
+    arn = f"arn:aws:servicequotas:{backend.region_name}:{DEFAULT_ACCOUNT_ID}:ec2/{quota_code}"
+    service = {"ServiceCode": "ec2", "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)"}
+    value = float(MOST_ADDRESSES) if quota_code == ADDRESSES else _QUOTA_VCPUS
+    facts = {"Value": value, "Unit": "None", "Adjustable": True, "GlobalQuota": False}
+    return {**service, "QuotaArn": arn, "QuotaCode": quota_code, "QuotaName": name, **facts}
 
 
 def _console(response: General) -> ActionResult:
     """Return the end of the machine's console."""
     instance = response.ec2_backend.get_instance(response._get_param("InstanceId"))  # noqa: SLF001 -- moto's own way
-    path = instance.sandbox_console
+    path = instance.sandbox_machine.layout.console if instance.sandbox_machine else None
     text = path.read_bytes()[-_CONSOLE_BYTES:] if path and path.exists() else b""
     output = Base64EncodedString.from_encoded_bytes(base64.b64encode(text))
     return ActionResult({"InstanceId": instance.id, "Timestamp": utcnow(), "Output": output})
@@ -224,31 +204,17 @@ def backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name
     for parameter in IMAGES:
         identity = image_id(region, parameter)
         if identity not in found.amis:
-            found.amis[identity] = _image(found, region, parameter)
+            image = IMAGES[parameter]
+            found.amis[identity] = Ami(
+                found, identity, name=parameter, description=image["note"], owner_id="898082745236", public=True,
+                owner_alias="amazon", virtualization_type="hvm", architecture=image["arch"], hypervisor="xen",
+                root_device_type="ebs", root_device_name=image["root_device"], region_name=region,
+            )  # fmt: skip
     return found
 
 
 def image_id(region: str, parameter: str) -> str:
     return "ami-" + hashlib.sha256(f"{region} {parameter}".encode()).hexdigest()[:17]
-
-
-def _image(owner: object, region: str, parameter: str) -> Ami:
-    image = IMAGES[parameter]
-    return Ami(
-        owner,
-        image_id(region, parameter),
-        name=parameter,
-        description=image["note"],
-        owner_id="898082745236",
-        owner_alias="amazon",
-        public=True,
-        virtualization_type="hvm",
-        architecture=image["arch"],
-        hypervisor="xen",
-        root_device_type="ebs",
-        root_device_name=image["root_device"],
-        region_name=region,
-    )
 
 
 def instances() -> Iterator[tuple[str, SandboxInstance]]:
@@ -260,17 +226,17 @@ def instances() -> Iterator[tuple[str, SandboxInstance]]:
                     yield region, instance
 
 
-def forwardings() -> dict[tuple[str, int], Forwarding]:
-    """Return where connections to Elastic IP addresses go. A machine that lost its address gets its own one back."""
+def forwardings() -> set[Forwarding]:
+    """Return where connections to Elastic IP addresses go. A machine that lost one gets its own address back."""
     held: list[Any] = [item for found in ec2_backends[DEFAULT_ACCOUNT_ID].values() for item in found.addresses]
     if held:
         for _, instance in instances():
             if instance.state not in _LEAVING:
                 instance.sandbox_place()
     return {
-        (item.public_ip, port): Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
+        Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_lease.address)
         for item in held
-        if item.instance is not None and item.public_ip != item.instance.sandbox_address
+        if item.instance is not None and item.public_ip != item.instance.sandbox_lease.address
         for port in _opened_ports(item.instance)
     }
 
@@ -284,23 +250,10 @@ def zones_offering(region: str, instance_type: str) -> tuple[str, ...]:
     return tuple(sorted(str(one["Location"]) for one in offers if one["InstanceType"] == instance_type))
 
 
-def zone_of_subnet(region: str, subnet_id: str) -> str | None:
-    """Return the subnet's zone; None if it does not exist (moto reports that)."""
-    for subnets in backend(region).subnets.values():
-        if subnet_id in subnets:
-            return str(subnets[subnet_id].availability_zone)
-    return None
-
-
 def exists(instance_type: str) -> bool:
     """Return whether any region offers the type."""
     offers = INSTANCE_TYPE_OFFERINGS["region"].values()
     return any(one["InstanceType"] == instance_type for region in offers for one in region)
-
-
-def default_zones(region: str) -> tuple[str, ...]:
-    """Return the zones with a default subnet."""
-    return tuple(sorted(backend(region).get_default_subnets()))
 
 
 def template_data(region: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -321,36 +274,27 @@ def has_instance_profile(name_or_arn: str) -> bool:
     return any(name_or_arn in {one.name, one.arn} for one in profiles)
 
 
-def has_group(region: str, group_id: str) -> bool:
-    return any(group_id in groups for groups in backend(region).groups.values())
-
-
 def tags_of(region: str, resource_id: str) -> Mapping[str, str]:
     """Return a resource's current tags."""
     tags: Mapping[str, str] = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})
     return tags
 
 
-def group_users(region: str, group: str) -> tuple[str, ...]:
-    """Return the instances that still use a security group, given by id or name."""
-    return tuple(
-        instance.id
-        for where, instance in instances()
-        if where == region and instance.state != "terminated" and group in _groups(instance)
+def is_in_use(region: str, group: str) -> bool:
+    """Return whether an instance uses the security group, given by id or name."""
+    used = (
+        item for where, one in instances() if where == region and one.state != "terminated" for item in _groups(one)
     )
+    return any(group in {item.id, item.name} for item in used)
 
 
 def _opened_ports(instance: SandboxInstance) -> tuple[int, ...]:
     """Return the single TCP ports that the instance's security groups open to anybody."""
-    rules = [rule for group in _held_groups(instance) for rule in group.ingress_rules if rule.ip_protocol == "tcp"]
+    rules = [rule for group in _groups(instance) for rule in group.ingress_rules if rule.ip_protocol == "tcp"]
     return tuple({int(rule.from_port) for rule in rules if rule.from_port == rule.to_port})
 
 
-def _groups(instance: SandboxInstance) -> set[str]:
-    return {name for group in _held_groups(instance) for name in (group.id, group.name)}
-
-
-def _held_groups(instance: SandboxInstance) -> Iterator[Any]:
+def _groups(instance: SandboxInstance) -> Iterator[Any]:
     yield from instance.security_groups
     for nic in instance.nics.values():
         yield from nic.group_set

@@ -6,7 +6,8 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from tgi_deploy.sandbox import api
-from tgi_deploy.sandbox.faults import NAMES, BadFaultError, CallFault, FaultTable, MachineFault, read_fault
+from tgi_deploy.sandbox.faults import NAMES, CallFault, FaultTable, MachineFault, read_fault
+from tgi_deploy.sandbox.wire import BadRequestError
 
 ECHO = "#!/bin/sh\necho the machine is up\n"
 
@@ -153,7 +154,7 @@ def test_invalid_faults_are_rejected(cloud, document):
     with pytest.raises(api.ApiError) as error:
         cloud.fault(**document)
     assert error.value.code == "400"
-    with pytest.raises(BadFaultError):
+    with pytest.raises(BadRequestError):
         read_fault(document)
 
 

@@ -11,8 +11,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from tgi_deploy.sandbox.faults import BadFaultError, FaultTable, Storm, read_fault
-from tgi_deploy.sandbox.wire import Call
+from tgi_deploy.sandbox.faults import FaultTable, Storm, read_fault
+from tgi_deploy.sandbox.wire import BadRequestError, Call
 
 
 def call(action, **params):
@@ -66,7 +66,7 @@ def test_the_first_calls_pass():
 
 @pytest.mark.parametrize("document", [{"name": "signal", "signal": "STOP"}, {"name": "storm", "throttle": "wild"}])
 def test_invalid_storms_are_rejected(document):
-    with pytest.raises(BadFaultError):
+    with pytest.raises(BadRequestError):
         read_fault(document)
 
 

@@ -29,7 +29,7 @@ def routes():
             threading.Thread(target=answer, args=(listener, address), daemon=True).start()
         opened = Routes()
         yield opened
-        opened.sync({})
+        opened.sync(set())
 
 
 def answer(listener, address):
@@ -47,7 +47,7 @@ def serve(caller, address):
 
 
 def to(machine):
-    return {(ELASTIC, PORT): Forwarding(address=ELASTIC, port=PORT, machine=machine)}
+    return {Forwarding(address=ELASTIC, port=PORT, machine=machine)}
 
 
 def connect():
@@ -79,7 +79,7 @@ def test_nothing_answers_for_a_machine_that_refuses(routes):
     routes.sync(to(ABSENT))
     with connect() as caller, contextlib.suppress(ConnectionResetError):
         assert caller.recv(100) == b""
-    routes.sync({})
+    routes.sync(set())
     with pytest.raises(ConnectionRefusedError):
         connect()
 

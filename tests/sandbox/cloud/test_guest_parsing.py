@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 
 from tgi_deploy.sandbox.addresses import AddressPool, can_bind
 from tgi_deploy.sandbox.guest.docker import DockerUsageError, parse_run
 from tgi_deploy.sandbox.guest.init import BadUnitError, parse_command, parse_span, parse_unit
-from tgi_deploy.sandbox.guest.layout import FastClock, Layout, PathMapper
+from tgi_deploy.sandbox.guest.layout import FastClock, Layout, map_paths
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_bad_published_ports(text):
     ],
 )
 def test_guest_paths_are_mapped(before, after):
-    assert PathMapper(root="/R", bin_folder="/B", extra=("/made/up/file",))(before) == after
+    assert map_paths(before, root="/R", bin_folder="/B", extra=("/made/up/file",)) == after
 
 
 def test_guest_paths_stay_below_their_root(tmp_path):
@@ -145,7 +146,7 @@ def test_addresses_are_loopback_and_differ_between_sandboxes():
 
 
 def test_systemd_command_prefixes_are_handled():
-    mapper = PathMapper(root="/m/tree", bin_folder="/m/bin")
+    mapper = partial(map_paths, root="/m/tree", bin_folder="/m/bin")
     assert mapper("ExecStop=-/usr/bin/docker stop tgi") == "ExecStop=-/m/bin/docker stop tgi"
     assert mapper("ExecStart=-/opt/tgi-deploy/x") == "ExecStart=-/m/tree/opt/tgi-deploy/x"
     assert mapper("a-/usr/bin/docker") == "a-/usr/bin/docker"

@@ -331,5 +331,5 @@ def test_a_slow_server_is_not_reported_as_missing_packages(home, monkeypatch, re
 
 
 def test_an_unresponsive_server_counts_as_stopped():
-    with pytest.raises(api.CloudGoneError):
+    with pytest.raises(api.NoAnswerError):
         api.control(api.Endpoint(url="http://127.0.0.1:9", access_key="k"), "GET", "/_sandbox/health")

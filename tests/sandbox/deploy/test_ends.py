@@ -63,8 +63,8 @@ class Fleet:
     def clock(self, name: str) -> float:
         """Return the time on the machine's own clock."""
         path = Path(self.machine(name)["console"]).parent / "spec.json"
-        spec = json.loads(path.read_text())
-        return spec["epoch"] + (time.time() - spec["epoch"]) * spec["timer_speed"]
+        clock = json.loads(path.read_text())["clock"]
+        return clock["epoch"] + (time.time() - clock["epoch"]) * clock["speed"]
 
     def until(self, what: str, condition: Any) -> Any:
         return eventually(condition, what)

@@ -13,6 +13,7 @@ from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.sandbox.engine.bodies import Parameters
 from tgi_deploy.sandbox.engine.container import image_environment, run
+from tgi_deploy.sandbox.engine.inference import Query
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.situation import Container, Fault, Host, Pace
 from tgi_deploy.wiring import render_artifact
@@ -26,13 +27,13 @@ EXITED = "[tgi-deploy] phase=engine-exited code=1\n"
 def crashed(catalog):
     """`crashed(**how)` returns the log up to the first request, and the log of a dying shard."""
 
-    def lived(*, json_output, coloured):
+    def lived(*, json_output, colored):
         release, card = catalog.release("3.3.7"), catalog.accelerator("L40S")
         out = StringIO()
         container = Container(
             release=release,
             host=Host(accelerator=card, gpus=1, memory_bytes=card.memory_bytes),
-            environ=image_environment(release) | ({} if coloured else {"NO_COLOR": "1"}),
+            environ=image_environment(release) | ({} if colored else {"NO_COLOR": "1"}),
             faults=frozenset(map(Fault, ["crash-after-ready"])),
             models=catalog,
             listen=("127.0.0.1", 0),
@@ -49,20 +50,24 @@ def crashed(catalog):
     return lived
 
 
-def request_lines(route, *, json_output, coloured):
+def query(route, max_new_tokens):
+    return Query(route=route, inputs="", parameters=Parameters(max_new_tokens=max_new_tokens))
+
+
+def request_lines(route, *, json_output, colored):
     out = StringIO()
-    log = Log(out=out, err=out, json_output=json_output, router_colour=coloured)
-    log.answered("", route, Parameters(max_new_tokens=200), (1.2, 0.0004, 0.00005, 1.19, 0.006), 7)
-    log.refused("", route, Parameters(max_new_tokens=5), "`inputs` cannot be empty")
+    log = Log(out=out, json_output=json_output, router_color=colored)
+    log.answered(query(route, 200), (1.2, 0.0004, 0.00005, 1.19, 0.006), 7)
+    log.refused(query(route, 5), "`inputs` cannot be empty")
     return out.getvalue() * (REQUESTS // 2)
 
 
 @pytest.mark.parametrize("json_output", [False, True])
-@pytest.mark.parametrize("coloured", [False, True])
+@pytest.mark.parametrize("colored", [False, True])
 @pytest.mark.parametrize("route", ["generate", "generate_stream", "chat_completions"])
-def test_a_log_full_of_requests_still_shows_phase_and_cause(crashed, route, coloured, json_output):
-    start, end = crashed(json_output=json_output, coloured=coloured)
-    asked = request_lines(route, json_output=json_output, coloured=coloured)
+def test_a_log_full_of_requests_still_shows_phase_and_cause(crashed, route, colored, json_output):
+    start, end = crashed(json_output=json_output, colored=colored)
+    asked = request_lines(route, json_output=json_output, colored=colored)
     serving, ended = ((start + asked)[-KEPT:], (start + asked + end + EXITED)[-KEPT:])
     assert "KV-cache" not in serving
     assert (read(serving, GRAMMAR).startup_phase, read(serving, GRAMMAR).findings) == ("ready", ())
@@ -70,8 +75,8 @@ def test_a_log_full_of_requests_still_shows_phase_and_cause(crashed, route, colo
 
 
 def test_the_start_stays_in_the_console_of_a_machine(crashed, tmp_path):
-    start, end = crashed(json_output=False, coloured=True)
-    asked = request_lines("generate", json_output=False, coloured=True)
+    start, end = crashed(json_output=False, colored=True)
+    asked = request_lines("generate", json_output=False, colored=True)
     hidden = Tgi().container(engines.fit_of(engines.releases(Tgi())[-1])).redactions
     deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(redactions=hidden)))
     data = render_artifact("user-data", deployable).text

@@ -14,15 +14,14 @@ from tgi_deploy.sandbox.engine.bodies import Grammar, Parameters
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
 from tgi_deploy.sandbox.engine.container import devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.flags import ExitError, parse
-from tgi_deploy.sandbox.engine.generator import Tokenizer, generate
-from tgi_deploy.sandbox.engine.inference import Asked, Prepared
+from tgi_deploy.sandbox.engine.generator import Tokenizer, example, forced_text, generate
+from tgi_deploy.sandbox.engine.inference import Generation, Query
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.memory import capacity
 from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.native import token_list
-from tgi_deploy.sandbox.engine.parameters import example, forced_text
 from tgi_deploy.sandbox.engine.phases import cache_folder
+from tgi_deploy.sandbox.engine.routes import token_list
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 from tgi_deploy.values.engine import Flag
 
@@ -166,9 +165,9 @@ def test_pieces_join_to_the_text(text):
 
 
 def steps(prompt="prompt", limit=500, **parameters):
-    asked = Asked(route="generate", inputs=prompt, parameters=Parameters(**parameters))
-    prepared = Prepared(asked=asked, prompt=prompt, pieces=(), max_new_tokens=limit, seed=None, forced=None)
-    return list(generate(prepared, TOKENIZER))
+    query = Query(route="generate", inputs=prompt, parameters=Parameters(**parameters))
+    generation = Generation(query=query, prompt=prompt, pieces=(), max_new_tokens=limit, seed=None, forced=None)
+    return list(generate(generation, TOKENIZER))
 
 
 def test_generation_ends_by_itself():
@@ -258,7 +257,7 @@ def test_pauses_end_on_a_stop_request():
 def test_log_shapes():
     out = StringIO()
     log = Log(
-        out=out, err=StringIO(), launcher_colour=False, router_colour=False,
+        out=out, launcher_color=False, router_color=False,
         now=lambda: datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
     )  # fmt: skip
     log.launcher("Starting shard", span="shard-manager", rank=1)
@@ -276,11 +275,11 @@ def test_log_shapes():
 
 def test_colors_are_those_of_the_recorded_lines():
     out = StringIO()
-    log = Log(out=out, err=out, now=lambda: datetime(2026, 11, 22, 13, 49, 2, 437815, UTC))
+    log = Log(out=out, now=lambda: datetime(2026, 11, 22, 13, 49, 2, 437815, UTC))
     log.launcher("Starting shard", span="shard-manager", rank=0)
     log.router("Connected", line=2302)
     times = (0.007049474, 0.000445404, 0.000052859, 0.006551432, 0.003275716)
-    log.answered("", "generate", Parameters(max_new_tokens=2), times, None)
+    log.answered(Query(route="generate", inputs="", parameters=Parameters(max_new_tokens=2)), times, None)
     recorded = (Path(__file__).parents[2] / "cases/engine/coloured.txt").read_text(encoding="utf-8")
     assert out.getvalue().replace("\x1b", "ESC") == recorded
 

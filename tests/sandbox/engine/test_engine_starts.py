@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from tgi_deploy.sandbox.engine.container import image_environment, run
 from tgi_deploy.sandbox.engine.situation import Container, Fault, Host, Pace
+from tgi_deploy.values.base import replaced
 
 CASES = sorted((Path(__file__).parents[2] / "cases/engine/starts").glob("*.json"))
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -89,7 +89,7 @@ def test_sharding_without_a_number_panics(catalog):
     out, err = StringIO(), StringIO()
     container = _container({}, catalog, out, err)
     environ = {name: value for name, value in container.environ.items() if name != "NVIDIA_VISIBLE_DEVICES"}
-    assert run(replace(container, environ=environ), ["--sharded", "true"]) == 101
+    assert run(replaced(container, environ=environ), ["--sharded", "true"]) == 101
     words = "--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES/ZE_AFFINITY_MASK are not set"
     assert err.getvalue().splitlines()[-1] == words
     assert f"Parsing num_shard from {words.split()[2]}" in out.getvalue()

@@ -112,7 +112,10 @@ def test_every_warning_is_shown_before_the_question(tmp_path, monkeypatch, capsy
     asks = cli_up.Asking(None, Progress(), ask=False, yes=False, sandbox=False)
     asks.on_plan(made)
     asks.confirm(outcome.proposal)
-    for line in ("warning[notice]: It is a community merge.", "warning[no_limit]: no limit terminates this machine"):
+    for line in (
+        "warning[notice]: It is a community merge.",
+        "warning[no_limit]: nothing ends this machine automatically",
+    ):
         assert line in shown[0]
 
 

@@ -47,7 +47,7 @@ def _dates(columns: Sequence[tuple[str, str]], items: Sequence[Value]) -> str:
     if _VERDICT[0] not in columns:
         return ""
     found = sorted({date for item in items if (date := _at(item, "price.date"))})
-    return f"Prices: listed {', '.join(found)}.\n" if found else ""
+    return f"Prices: listed {' to '.join(dict.fromkeys((found[0], found[-1])))}.\n" if found else ""
 
 
 def _at(item: object, path: str) -> Any:  # noqa: ANN401 -- a field of any entry

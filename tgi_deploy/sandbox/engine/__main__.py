@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_USAGE: Final = 2
-_DEFAULT_SPEED: Final = 60.0
 
 
 def main() -> int:
@@ -35,7 +33,7 @@ def main() -> int:
     except DeployError as error:
         hint = f" ({error.hint})" if error.hint else ""
         sys.stderr.write(f"error: {error.message}{hint}\n")
-        return _USAGE
+        return 2
     _stop_on_signal(container.pace.stopping)
     try:
         return run(container, options.launcher)
@@ -67,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--accelerator", required=True, help="as the catalog names it, e.g. L40S, or none")
     parser.add_argument("--gpus", type=int, default=1, help="accelerators the container may use")
     parser.add_argument("--memory-bytes", type=int, help="usable memory of one accelerator")
-    parser.add_argument("--speed", type=_speed, default=_DEFAULT_SPEED, help="divides real durations; 1 is real time")
+    parser.add_argument("--speed", type=_speed, default=60.0, help="divides real durations; 1 is real time")
     parser.add_argument("--data", type=Path, help="folder mounted at /data; keeps what was downloaded")
     parser.add_argument("--environment-from-stdin", action="store_true", help="the container's, as a JSON object")
     parser.add_argument("--fault", action="append", default=[], choices=list(map(str, Fault)), help="make go wrong")

@@ -152,11 +152,7 @@ class Prompts(tuple[str, ...]):
 
     @classmethod
     def parse(cls, value: object) -> Prompts:
-        """Return the prompts.
-
-        Raises:
-            ValueError: with the router's message.
-        """
+        """Return the prompts. Raises ValueError with the router's message."""
         if value == []:
             raise ValueError("Empty array detected. Do not use an empty array for the prompt.")
         prompts: list[object] = value if isinstance(value, list) else [value]

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +13,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.engine.generator import Tokenizer
 from tgi_deploy.sandbox.engine.memory import Weights, checkpoint_bytes, stored_weights
 from tgi_deploy.sandbox.engine.tracebacks import reason
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.model import CheckpointQuantization
 
 if TYPE_CHECKING:
@@ -34,12 +33,8 @@ _SOME_SHAPE: Final = {
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
-    """The checkpoint of `--model-id`. `weights` is their stored format, before `--quantize`.
-
-    `exists`: the hub, or this computer, has it.
-    """
+class Checkpoint(Frozen, frozen=True, kw_only=True):
+    """The checkpoint of `--model-id`. `weights`: the stored format; `exists`: the hub, or this computer, has it."""
 
     model_id: str
     profile: Profile
@@ -60,7 +55,7 @@ class Checkpoint:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Whether prompts begin with a special token; unknown for hub models."""
+        """Return the tokenizer. Whether prompts begin with a special token is unknown for hub models."""
         own = Path(self.model_id) / "tokenizer_config.json"
         begins = self.is_local and own.exists() and json.loads(own.read_text("utf-8")).get("add_bos_token") is True
         return Tokenizer(vocab_size=self.model.vocab_size, begins=begins)

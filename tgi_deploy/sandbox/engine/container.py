@@ -6,7 +6,6 @@ import ipaddress
 import socket
 import threading
 import time
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
@@ -26,6 +25,7 @@ from tgi_deploy.sandbox.engine.phases import (
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import Fault, Situation
 from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,12 +33,9 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.tgi.release import TgiRelease
     from tgi_deploy.sandbox.engine.situation import Container, Host
 
-_ARGUMENTS_S: Final = 1.0
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-_CRASH_AFTER_S: Final = 30.0
 # A flag that no release has: one letter short of one that all have.
-_MISSPELT: Final = ("--max-batch-prefill-token", "4096")
-_DEFAULT_GRACE_S: Final = 90
+_MISSPELLED: Final = ("--max-batch-prefill-token", "4096")
 # Real time: how long a launcher takes to notice that a shard has exited.
 _NOTICED_S: Final = 0.1
 _NOTE: Final = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"
@@ -51,7 +48,7 @@ def image_environment(release: TgiRelease) -> dict[str, str]:
 
 
 def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -> int | None:
-    """Return its count; None if no variable names devices (TGI `launcher/src/main.rs`, pull request 3346)."""
+    """Return how many devices the environment names, None if it names none (`launcher/src/main.rs`, TGI PR 3346)."""
     for variable in _DEVICE_VARIABLES:
         named = environ.get(variable)
         if variable == "NVIDIA_VISIBLE_DEVICES" and named in {"all", "void"}:
@@ -64,7 +61,7 @@ def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -
 def run(container: Container, argv: Sequence[str]) -> int:
     """Return the launcher's exit code: 0 after a requested stop, 1 for an error, 2 for a bad command line."""
     if Fault.BAD_FLAG in container.faults:
-        argv = (*argv, *_MISSPELT)
+        argv = (*argv, *_MISSPELLED)
     try:
         situation = prepare(container, argv)
     except ExitError as end:
@@ -75,7 +72,7 @@ def run(container: Container, argv: Sequence[str]) -> int:
         _serve(situation)
     except ExitError as end:
         if end.code:
-            situation.log.final(str(end))
+            situation.log.write(str(end), container.err)
         else:
             stop_shards(situation)
         return end.code
@@ -85,18 +82,16 @@ def run(container: Container, argv: Sequence[str]) -> int:
 def prepare(container: Container, argv: Sequence[str]) -> Situation:
     """Parse the launcher's arguments, and find the model. Raises ExitError."""
     arguments = parse(container.release.flags, argv, container.environ)
-    coloured = not container.environ.get("NO_COLOR")
+    colored = not container.environ.get("NO_COLOR")
     log = Log(
         out=container.out,
-        err=container.err,
         json_output=arguments.get("json-output"),
-        launcher_colour=coloured,
+        launcher_color=colored,
         # The router's check is inverted: setting the variable turns colors off.
-        router_colour=coloured and container.environ.get("LOG_COLORIZE") != "1",
+        router_color=colored and container.environ.get("LOG_COLORIZE") != "1",
     )
     checkpoint = find_checkpoint(container.models, container.release, arguments.get("model-id", ""))
-    given = {field.name: getattr(container, field.name) for field in fields(container)}
-    return Situation(**given, arguments=arguments, checkpoint=checkpoint, log=log)
+    return Situation(**as_dict(container), arguments=arguments, checkpoint=checkpoint, log=log)
 
 
 def start(situation: Situation) -> None:
@@ -107,7 +102,7 @@ def start(situation: Situation) -> None:
         ipaddress.ip_address(arguments.get("hostname", "0.0.0.0"))  # noqa: S104 -- the launcher's default
     except ValueError:
         log.router("Invalid hostname, defaulting to 0.0.0.0", level="WARN")
-    situation.pace.pause(_ARGUMENTS_S)
+    situation.pace.pause(1.0)
     if situation.release.default_attention:
         _announce_attention(situation)
     if arguments.get("sharded") and arguments.get("num-shard") is None:
@@ -190,7 +185,7 @@ def _until_asked_to_stop(inference: Inference) -> None:
     """Wait for the stop request. Raises ExitError, also if a shard dies before that."""
     pace, faults = inference.situation.pace, inference.situation.faults
     if Fault.CRASH_AFTER_READY in faults:
-        pace.pause(_CRASH_AFTER_S)
+        pace.pause(30.0)
         _crash(inference, "Decode", "illegal_access")
     if Fault.OOM_SERVING not in faults:
         pace.pause(float("inf"))
@@ -219,6 +214,6 @@ def _stop_router(server: EngineServer, situation: Situation) -> None:
     log.launcher("Waiting for webserver to gracefully shutdown")
     log.router("signal received, starting graceful shutdown", line=2399)
     server.leave()
-    grace_s = situation.arguments.get("graceful-termination-timeout", _DEFAULT_GRACE_S)
+    grace_s = situation.arguments.get("graceful-termination-timeout", 90)
     drained = server.drain(grace_s / situation.pace.speed)
     log.launcher("webserver terminated" if drained else "Killing webserver")

@@ -1,11 +1,12 @@
-"""The launcher's arguments: parsed like its argument parser (clap) does, then checked before any download."""
+"""The launcher's arguments: parsed as clap, its argument parser, does, then checked before any download."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,8 +40,7 @@ _AFTER: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Arguments:
+class Arguments(Frozen, frozen=True, kw_only=True):
     """`given` names the flags set on the command line or in the environment; the others hold defaults."""
 
     flags: Mapping[str, Flag]

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.sandbox.engine.messages import ApiError
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.sandbox.engine.inference import Prepared
+    from tgi_deploy.sandbox.engine.bodies import Grammar
+    from tgi_deploy.sandbox.engine.inference import Generation
 
 _PIECE: Final = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
 _RESERVED_IDS: Final = 3
-_SHORTEST: Final = 24
-_LONGEST: Final = 96
 _WORDS: Final = tuple(
     (  # noqa: SIM905 -- a list of one word a line would be longer than the module
         "a the this that model answer token cloud shard layer graph batch cache prompt weight memory engine "
@@ -27,8 +29,7 @@ _WORDS: Final = tuple(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Token:
+class Token(Frozen, frozen=True, kw_only=True):
     id: int
     text: str
     logprob: float = 0.0
@@ -38,8 +39,7 @@ class Token:
 _BEGIN: Final = Token(id=1, text="<s>", special=True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tokenizer:
+class Tokenizer(Frozen, frozen=True, kw_only=True):
     """The tokenizer. `vocab_size` limits the ids. `begins`: prompts start with a special token."""
 
     vocab_size: int
@@ -53,8 +53,7 @@ class Tokenizer:
         return Token(id=identity, text=piece, logprob=logprob)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(Frozen, frozen=True, kw_only=True):
     """One generated token; `finish_reason` is set on the last, `top` if alternatives were requested."""
 
     token: Token
@@ -67,17 +66,17 @@ class Step:
         return "" if self.token.special else self.token.text
 
 
-def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
+def generate(generation: Generation, tokenizer: Tokenizer) -> Iterator[Step]:
     """Yield tokens up to the limit, the end-of-sequence token or a stop sequence.
 
     Greedy decoding depends only on the prompt, sampling also on the request's seed.
     """
-    parameters, text = prepared.asked.parameters, ""
-    salt = f"{prepared.seed}|{parameters.temperature}" if parameters.samples else "greedy"
-    digest = hashlib.sha256(f"{salt}|{prepared.prompt}".encode()).digest()
-    dice = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it shall be predictable
-    for index, piece in enumerate(_pieces(dice, prepared.forced), start=1):
-        logprob, reason = -round(dice.uniform(0.01, 2.5), 4), "length" if index >= prepared.max_new_tokens else None
+    parameters, text = generation.query.parameters, ""
+    salt = f"{generation.seed}|{parameters.temperature}" if parameters.samples else "greedy"
+    digest = hashlib.sha256(f"{salt}|{generation.prompt}".encode()).digest()
+    dice = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it must be reproducible
+    for index, piece in enumerate(_pieces(dice, generation.forced), start=1):
+        logprob, reason = -round(dice.uniform(0.01, 2.5), 4), "length" if index >= generation.max_new_tokens else None
         if piece is None:
             token, reason = Token(id=2, text="</s>", logprob=logprob, special=True), "eos_token"
         else:
@@ -91,7 +90,7 @@ def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
 
 def _pieces(dice: random.Random, forced_text: str | None) -> Iterator[str | None]:
     """Yield token texts, then None for the end."""
-    words = (f" {dice.choice(_WORDS)}" for _ in range(dice.randint(_SHORTEST, _LONGEST)))
+    words = (f" {dice.choice(_WORDS)}" for _ in range(dice.randint(24, 96)))
     for text in words if forced_text is None else (forced_text,):
         yield from _PIECE.findall(text)
     yield None
@@ -104,3 +103,45 @@ def _top(token: Token, wanted: int, tokenizer: Tokenizer) -> tuple[Token, ...]:
     others = [f" {word}" for word in own.sample(_WORDS, wanted) if f" {word}" != token.text]
     alternatives = (tokenizer.token(text, token.logprob - place) for place, text in enumerate(others, start=1))
     return (token, *alternatives)[:wanted]
+
+
+_SIMPLE: Final = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
+_DEPTH: Final = 12
+
+
+def forced_text(grammar: Grammar) -> str | None:
+    """Return the only text that a grammar allows; None if it allows several. Raises ApiError."""
+    if grammar.type == "regex":
+        try:
+            re.compile(str(grammar.value))
+        except re.error as error:
+            raise ApiError("generation", "Request failed during generation: Server error: ") from error
+        return None
+    try:
+        schema = json.loads(grammar.value) if isinstance(grammar.value, str) else grammar.value
+    except ValueError as error:
+        raise ApiError("validation", f"grammar is not valid: {error}") from error
+    if grammar.type == "json_schema" and isinstance(schema, dict):
+        schema = schema.get("schema", schema)
+    if not isinstance(schema, dict) or "properties" not in schema:
+        raise ApiError("validation", "grammar is not valid: Grammar must have a 'properties' field")
+    return json.dumps(example(schema))
+
+
+def example(schema: object, depth: int = _DEPTH) -> Any:  # noqa: ANN401 -- any JSON value
+    """Return the smallest value that a schema allows; only a few keywords are supported. Raises ApiError."""
+    if not isinstance(schema, dict) or depth == 0:
+        return {}
+    if "const" in schema or schema.get("enum"):
+        return schema["const"] if "const" in schema else schema["enum"][0]
+    kind = schema.get("type", "object")
+    kind = str(kind[0]) if isinstance(kind, list) and kind else str(kind)
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kind == "array":
+        return [example(schema["items"], depth - 1)] if "items" in schema else []
+    if kind != "object":
+        why = f"{json.dumps(kind)} is not valid under any of the schemas listed in the 'anyOf' keyword"
+        raise ApiError("validation", f"grammar is not valid: {why}")
+    properties = schema.get("properties")
+    return {name: example(part, depth - 1) for name, part in properties.items()} if isinstance(properties, dict) else {}

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
-from tgi_deploy.sandbox.engine.generator import Step, generate
+from tgi_deploy.sandbox.engine.generator import Step, forced_text, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
 from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.parameters import check_parameters, forced_text
 from tgi_deploy.sandbox.engine.situation import Fault
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -28,6 +30,10 @@ _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
 # The requested length is cut to this before it is compared with the capacity.
 _MOST_NEW_TOKENS: Final = 1024
+# The metrics of `Generation.parts_s`.
+_DURATIONS: Final = (
+    "duration", "validation_duration", "queue_duration", "inference_duration", "mean_time_per_token_duration"
+)  # fmt: skip
 # Shares of a batch step, as recorded on a CPU.
 _STEP_PARTS: Final = {"inference": 1.0, "forward": 0.53, "decode": 0.09, "filter": 0.02}
 _BANDWIDTH_SHARE: Final = 0.6
@@ -41,9 +47,8 @@ _CPU_TFLOPS: Final = 1.0
 _FAILED: Final = "Request failed during generation: Server error: "
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """A request: the route's name in the log, and the calling route, if any (`within`)."""
+class Query(Frozen, frozen=True, kw_only=True):
+    """A generation request. `route` is its name in the log, `within` the route that called it, if any."""
 
     route: str
     inputs: str
@@ -51,42 +56,19 @@ class Asked:
     within: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
-    """A valid request: its prompt and maximum number of new tokens. `forced` is the text dictated by a grammar."""
+class Generation(msgspec.Struct, kw_only=True):
+    """A valid request and its answer so far. `forced`: the text that its grammar dictates. Times are in seconds."""
 
-    asked: Asked
+    query: Query
     prompt: str
     pieces: tuple[Token, ...]
     max_new_tokens: int
     seed: int | None
     forced: str | None
-
-
-@dataclass(kw_only=True, slots=True)
-class Timing:
-    """Measurements by the stub server's clock, in seconds."""
-
-    started: float = field(default_factory=time.perf_counter)
+    started: float = 0.0
     validated: float = 0.0
     inferred: float = 0.0
-
-    @property
-    def total_s(self) -> float:
-        return time.perf_counter() - self.started
-
-    def parts_s(self, produced: int) -> tuple[float, ...]:
-        """Return total, validation, queue and inference time, and the time of one of the tokens."""
-        return self.total_s, self.validated, 0.0, self.inferred, self.inferred / max(1, produced)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """A finished generation."""
-
-    prepared: Prepared
-    steps: tuple[Step, ...]
-    timing: Timing
+    steps: list[Step] = []
 
     @property
     def text(self) -> str:
@@ -95,6 +77,11 @@ class Answer:
     @property
     def finish_reason(self) -> str:
         return self.steps[-1].finish_reason or "length"
+
+    def parts_s(self) -> tuple[float, ...]:
+        """Return total, validation, queue and inference time, and the time of a token."""
+        total = time.perf_counter() - self.started
+        return total, self.validated, 0.0, self.inferred, self.inferred / max(1, len(self.steps))
 
 
 class Inference:
@@ -130,22 +117,23 @@ class Inference:
             "x-accel-buffering": "no",
         }
 
-    def timing_headers(self, answer: Answer) -> dict[str, str]:
+    def timing_headers(self, answer: Generation) -> dict[str, str]:
         """Return the timing headers in milliseconds, which the router sends with a whole answer."""
-        produced = len(answer.steps)
-        names = ("total-time", "validation-time", "queue-time", "inference-time", "time-per-token")
-        times = zip(names, answer.timing.parts_s(produced), strict=True)
+        names, times = (
+            ("total-time", "validation-time", "queue-time", "inference-time", "time-per-token"),
+            answer.parts_s(),
+        )
         return {
             "x-compute-type": self.compute_type,
-            "x-compute-time": str(answer.timing.total_s),
-            "x-compute-characters": str(len(answer.prepared.asked.inputs)),
-            **{f"x-{name}": str(round(seconds * 1000)) for name, seconds in times},
-            "x-prompt-tokens": str(len(answer.prepared.pieces)),
-            "x-generated-tokens": str(produced),
+            "x-compute-time": str(times[0]),
+            "x-compute-characters": str(len(answer.query.inputs)),
+            **{f"x-{name}": str(round(seconds * 1000)) for name, seconds in zip(names, times, strict=True)},
+            "x-prompt-tokens": str(len(answer.pieces)),
+            "x-generated-tokens": str(len(answer.steps)),
         }
 
     @contextmanager
-    def admitted(self, asked: Asked) -> Iterator[Timing]:
+    def admitted(self, query: Query) -> Iterator[None]:
         """Take a place among the concurrent requests. Raises ApiError `overloaded` if there is none."""
         self.metrics.add("tgi_request_count")
         try:
@@ -153,7 +141,7 @@ class Inference:
             if self.metrics.add("tgi_batch_current_size", 1) > 1:
                 self.metrics.add("tgi_batch_concat", reason="backpressure")
             try:
-                yield Timing()
+                yield
             finally:
                 self.metrics.add("tgi_batch_current_size", -1)
                 self._slots.release()
@@ -161,7 +149,7 @@ class Inference:
             self.metrics.add("tgi_request_failure", err=error.kind)
             if error.kind == "generation":
                 self.metrics.add("tgi_batch_inference_failure", method="prefill")
-            self.situation.log.refused(asked.within, asked.route, asked.parameters, error.bare)
+            self.situation.log.refused(query, error.bare)
             raise
 
     def _take_place(self) -> None:
@@ -170,46 +158,46 @@ class Inference:
         self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
         self.metrics.add("tgi_batch_current_max_tokens", 0)
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, query: Query) -> Generation:
         """Return the whole generation."""
-        with self.admitted(asked) as timing:
-            prepared = self._prepare(asked, timing, streaming=False)
-            return Answer(prepared=prepared, steps=tuple(self._steps(prepared, timing)), timing=timing)
+        generations = [generation for generation, _ in self.stream(query, streaming=False)]
+        return generations[-1]
 
-    def stream(self, asked: Asked) -> Generator[tuple[Prepared, Step, int]]:
-        """Yield each step with its number."""
-        with self.admitted(asked) as timing:
-            prepared = self._prepare(asked, timing, streaming=True)
-            for index, step in enumerate(self._steps(prepared, timing), start=1):
-                yield prepared, step, index
+    def stream(self, query: Query, *, streaming: bool = True) -> Generator[tuple[Generation, Step]]:
+        """Yield each step with the generation that it belongs to."""
+        started = time.perf_counter()
+        with self.admitted(query):
+            generation = self._prepare(query, started, streaming=streaming)
+            for step in self._steps(generation):
+                yield generation, step
 
-    def complain_of_shard(self) -> None:
+    def log_dead_shard(self) -> None:
         reason = "Server error: error trying to connect: Connection refused (os error 111)"
         self.situation.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
 
-    def _prepare(self, asked: Asked, timing: Timing, *, streaming: bool) -> Prepared:
+    def _prepare(self, query: Query, started: float, *, streaming: bool) -> Generation:
         """Validate a request. Raises ApiError `validation`."""
-        parameters = asked.parameters
-        check_parameters(parameters, self.situation, streaming=streaming)
-        if not asked.inputs:
+        parameters = query.parameters
+        _check_parameters(parameters, self.situation, streaming=streaming)
+        if not query.inputs:
             raise ApiError("validation", "`inputs` cannot be empty")
-        pieces = self.tokenizer.encode(asked.inputs)
+        pieces = self.tokenizer.encode(query.inputs)
         if parameters.truncate is not None:
             pieces = pieces[-parameters.truncate :]
         drawn = secrets.randbits(64) if parameters.samples else None
-        prepared = Prepared(
-            asked=asked,
+        generation = Generation(
+            query=query,
             prompt="".join(piece.text for piece in pieces),
             pieces=pieces,
             max_new_tokens=self._room(len(pieces), parameters.max_new_tokens),
             seed=parameters.seed if parameters.samples and parameters.seed is not None else drawn,
             forced=None if parameters.grammar is None else forced_text(parameters.grammar),
+            started=started,
+            validated=time.perf_counter() - started,
         )
-        timing.validated = timing.total_s
-        self.metrics.observe("tgi_request_validation_duration", timing.validated)
         self.metrics.observe("tgi_request_input_length", len(pieces))
-        self.metrics.observe("tgi_request_max_new_tokens", prepared.max_new_tokens)
-        return prepared
+        self.metrics.observe("tgi_request_max_new_tokens", generation.max_new_tokens)
+        return generation
 
     def _room(self, used: int, wanted: int | None) -> int:
         """Check the lengths: first the sum, with the requested length cut."""
@@ -227,9 +215,9 @@ class Inference:
         default = left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
         return default if wanted is None else wanted
 
-    def _steps(self, prepared: Prepared, timing: Timing) -> Generator[Step]:
+    def _steps(self, generation: Generation) -> Generator[Step]:
         """Yield tokens at the GPU's speed. Counts the request when it is finished."""
-        situation, prompt_tokens, produced = self.situation, len(prepared.pieces), 0
+        situation, prompt_tokens = self.situation, len(generation.pieces)
         model, host, shards = situation.checkpoint.model, situation.host, situation.num_shard
         tflops = _CPU_TFLOPS if host.on_cpu else host.accelerator.fp16_tflops or 100.0
         self.metrics.observe("tgi_batch_next_size", 1)
@@ -240,12 +228,18 @@ class Inference:
             raise ApiError("generation", f"{_FAILED}CUDA out of memory")
         bandwidth_gb_s = _CPU_BANDWIDTH_GB_S if host.on_cpu else host.accelerator.bandwidth_gb_s * _BANDWIDTH_SHARE
         step_s = max(_LEAST_STEP_S, situation.checkpoint.stored_bytes / shards / (bandwidth_gb_s * 1e9))
-        for step in generate(prepared, self.tokenizer):
+        for step in generate(generation, self.tokenizer):
             self._work("decode", step_s)
-            produced += 1
+            generation.steps.append(step)
             yield step
-        timing.inferred = timing.total_s - timing.validated
-        self._count_success(prepared, produced, timing)
+        generation.inferred = time.perf_counter() - generation.started - generation.validated
+        times = generation.parts_s()
+        self.metrics.add("tgi_request_success")
+        self.metrics.observe("tgi_request_generated_tokens", len(generation.steps))
+        self.metrics.observe("tgi_request_skipped_tokens", 0)
+        for name, seconds in zip(_DURATIONS, times, strict=True):
+            self.metrics.observe(f"tgi_request_{name}", seconds)
+        situation.log.answered(generation.query, times, generation.seed)
 
     def _work(self, method: str, real_s: float) -> None:
         """Record one step of the batch, which consists of the forward pass and small remainders."""
@@ -257,14 +251,42 @@ class Inference:
         for part, share in _STEP_PARTS.items():
             self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, method=method)
 
-    def _count_success(self, prepared: Prepared, produced: int, timing: Timing) -> None:
-        total_s, validated_s, queued_s, inferred_s, per_token_s = timing.parts_s(produced)
-        self.metrics.add("tgi_request_success")
-        self.metrics.observe("tgi_request_generated_tokens", produced)
-        self.metrics.observe("tgi_request_duration", total_s)
-        self.metrics.observe("tgi_request_inference_duration", inferred_s)
-        self.metrics.observe("tgi_request_queue_duration", queued_s)
-        self.metrics.observe("tgi_request_mean_time_per_token_duration", per_token_s)
-        self.metrics.observe("tgi_request_skipped_tokens", 0)
-        asked, times = prepared.asked, (total_s, validated_s, queued_s, inferred_s, per_token_s)
-        self.situation.log.answered(asked.within, asked.route, asked.parameters, times, prepared.seed)
+
+def _check_parameters(parameters: Parameters, situation: Situation, *, streaming: bool) -> None:
+    """Check single values, in the order of TGI's `router/src/validation.rs`. Raises ApiError `validation`."""
+    get, longest, given = situation.arguments.get, situation.limits.max_input_tokens, parameters
+    best_of, most_best_of = given.best_of or 1, get("max-best-of", 2)
+    stops, most_stops = len(given.stop), get("max-stop-sequences", 4)
+    top, most_top, cut = given.top_n_tokens or 0, get("max-top-n-tokens", 5), given.truncate
+    several = best_of > 1
+    rules = (
+        (best_of > most_best_of, f"`best_of` must be > 0 and <= {most_best_of}. Given: {best_of}"),
+        (several and streaming, "`best_of` != 1 is not supported when streaming tokens"),
+        (several and not given.samples, "you must use sampling when `best_of` is > 1"),
+        (several and given.seed is not None, "`seed` must not be set when `best_of` > 1"),
+        (not _positive(given.temperature), "`temperature` must be strictly positive"),
+        (not _positive(given.repetition_penalty), "`repetition_penalty` must be strictly positive"),
+        (abs(given.frequency_penalty or 0) > 2, "`frequency_penalty` must be >= -2.0 and <= 2.0"),  # noqa: PLR2004
+        (not _positive(given.top_p, 1), "`top_p` must be > 0.0 and < 1.0"),
+        (not _positive(given.typical_p, 1), "`typical_p` must be > 0.0 and < 1.0"),
+        (not _positive(given.top_k), "`top_k` must be strictly positive"),
+        (not _positive(given.max_new_tokens), "`max_new_tokens` must be strictly positive"),
+        (
+            not _positive(cut, longest + 1),
+            f"`truncate` must be strictly positive and less than {longest}. Given: {cut}",
+        ),
+        (stops > most_stops, f"`stop` supports up to {most_stops} stop sequences. Given: {stops}"),
+        (top > most_top, f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}"),
+        (
+            streaming and given.decoder_input_details,
+            "`decoder_input_details` == true is not supported when streaming tokens",
+        ),
+        (given.grammar is not None and get("disable-grammar-support"), "grammar is not supported"),
+    )
+    problem = next((words for broken, words in rules if broken), None)
+    if problem is not None:
+        raise ApiError("validation", problem)
+
+
+def _positive(value: float | None, below: float = math.inf) -> bool:
+    return value is None or 0 < value < below

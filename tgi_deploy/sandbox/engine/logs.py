@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TextIO
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.sandbox.engine.bodies import Parameters
+    from tgi_deploy.sandbox.engine.inference import Query
 
 Level = Literal["INFO", "WARN", "ERROR"]
-_COLOURS: Final = {"INFO": "32", "WARN": "33", "ERROR": "31"}
+_ESCAPE: Final = re.compile(r"\x1b\[\d+m")
+_COLORS: Final = {"INFO": "32", "WARN": "33", "ERROR": "31"}
 _DIM, _BOLD, _ITALIC = "2", "1", "3"
 _LAUNCHER: Final = "text_generation_launcher"
 GPU: Final = f"{_LAUNCHER}::gpu"
@@ -27,38 +31,27 @@ _SUCCESS_LINES: Final = {"generate_stream": 637}  # others: 432
 _TIMES: Final = ("total_time", "validation_time", "queue_time", "inference_time", "time_per_token")
 
 
-@dataclass(kw_only=True, slots=True)
-class Log:
-    """Writes log records to `out`, and to `err` what the launcher's `main` prints on an error."""
+class Log(msgspec.Struct, kw_only=True):
+    """Writes the records of the launcher and the router to `out`."""
 
     out: TextIO
-    err: TextIO
     json_output: bool = False
-    launcher_colour: bool = True
-    router_colour: bool = True
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    launcher_color: bool = True
+    router_color: bool = True
+    now: Callable[[], datetime] = msgspec.field(default=lambda: datetime.now(UTC))
+    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def launcher(
-        self,
-        message: str,
-        *,
-        level: Level = "INFO",
-        span: str = "",
-        rank: int | None = None,
-        target: str = _LAUNCHER,
+        self, message: str, *, level: Level = "INFO", span: str = "", rank: int | None = None, target: str = _LAUNCHER
     ) -> None:
         """Write a record of the launcher, or of a shard's Python process, which arrives through it."""
-        if self.json_output:
-            name = {"name": span} if rank is None else {"rank": rank, "name": span}
-            within = {"span": name, "spans": [name]} if span else {}
-            self._json(level, {"fields": {"message": message}, "target": target, **within})
-            return
-        paint = _painter(on=self.launcher_colour)
-        where = f"{paint(_BOLD, span)}: " if span else ""
-        dim, end = ("\x1b[2m", "\x1b[0m") if self.launcher_colour else ("", "")
-        ending = "" if rank is None else f" {dim}{paint(_ITALIC, 'rank')}{paint(_DIM, '=')}{rank}{end}"
-        self._text(f"{where}{paint(_DIM, target)}{paint(_DIM, ':')} {message}{ending}", level, paint)
+        name = {"name": span} if rank is None else {"rank": rank, "name": span}
+        within = {"span": name, "spans": [name]} if span else {}
+        where = f"{_paint(_BOLD, span)}: " if span else ""
+        ending = "" if rank is None else f" \x1b[2m{_paint(_ITALIC, 'rank')}{_paint(_DIM, '=')}{rank}\x1b[0m"
+        text = f"{where}{_paint(_DIM, target)}{_paint(_DIM, ':')} {message}{ending}"
+        members = {"fields": {"message": message}, "target": target, **within}
+        self._record(level, text, members, color=self.launcher_color)
 
     def router(
         self,
@@ -70,64 +63,57 @@ class Log:
         spans: Sequence[tuple[str, Mapping[str, str]]] = (),
     ) -> None:
         target, filename = source
-        if self.json_output:
-            every = [{**fields, "name": name} for name, fields in spans]
-            within = {"span": every[-1], "spans": every} if every else {}
-            place: dict[str, object] = {"target": target, "filename": filename, "line_number": line}
-            self._json(level, {"message": message, **place, **within})
-            return
-        paint = _painter(on=self.router_colour)
-        outer = "".join(f"{_span(name, fields, paint)}{paint(_DIM, ':')}" for name, fields in spans)
-        where = f"{outer}{' ' if spans else ''}{paint(_DIM, target)}{paint(_DIM, ':')}"
-        at = f"{paint(_DIM, filename)}{paint(_DIM, ':')}{paint(_DIM, f'{line}:')}"
-        self._text(f"{where} {at} {message}", level, paint)
+        every = [{**fields, "name": name} for name, fields in spans]
+        within = {"span": every[-1], "spans": every} if every else {}
+        outer = "".join(f"{_span(name, fields)}{_paint(_DIM, ':')}" for name, fields in spans)
+        where = f"{outer}{' ' if spans else ''}{_paint(_DIM, target)}{_paint(_DIM, ':')}"
+        at = f"{_paint(_DIM, filename)}{_paint(_DIM, ':')}{_paint(_DIM, f'{line}:')}"
+        members = {"message": message, "target": target, "filename": filename, "line_number": line, **within}
+        self._record(level, f"{where} {at} {message}", members, color=self.router_color)
 
-    def answered(
-        self, within: str, route: str, parameters: Parameters, times: Sequence[float], seed: int | None
-    ) -> None:
+    def answered(self, query: Query, times: Sequence[float], seed: int | None) -> None:
         """Write the line of an answered request."""
         shown = {name: f'"{_duration(seconds)}"' for name, seconds in zip(_TIMES, times, strict=True)}
-        fields = {"parameters": _debug(parameters, route), **shown, "seed": f'"{_option(seed)}"'}
-        outer: list[tuple[str, Mapping[str, str]]] = [(within, {})] if within else []
+        *outer, (route, parameters) = _spans(query)
+        fields = {**parameters, **shown, "seed": f'"{_option(seed)}"'}
         self.router("Success", line=_SUCCESS_LINES.get(route, 432), spans=[*outer, (route, fields)])
 
-    def refused(self, within: str, route: str, parameters: Parameters, reason: str) -> None:
-        outer: list[tuple[str, Mapping[str, str]]] = [(within, {})] if within else []
-        spans = [*outer, (route, {"parameters": _debug(parameters, route)}), ("generate", {}), ("generate_stream", {})]
+    def refused(self, query: Query, reason: str) -> None:
         # As in users' reports: github.com/bionic-gpt/bionic-gpt/issues/154
+        spans = [*_spans(query), ("generate", {}), ("generate_stream", {})]
         self.router(reason, level="ERROR", source=_INFER, line=120, spans=spans)
 
-    def final(self, text: str) -> None:
-        """Write a plain line to stderr, as the launcher does when it exits."""
-        self.write(text, self.err)
+    def _record(self, level: Level, text: str, members: Mapping[str, object], *, color: bool) -> None:
+        stamp = self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if self.json_output:
+            record = {"timestamp": stamp, "level": level, **members}
+            self.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")))
+        else:
+            line = f"{_paint(_DIM, stamp)} {_paint(_COLORS[level], f'{level:>5}')} {text}"
+            self.write(line if color else _ESCAPE.sub("", line))
 
     def write(self, line: str, to: TextIO | None = None) -> None:
-        """Write a line unchanged, also for unformatted output of the router that the launcher passes on."""
+        """Write a line unchanged, such as unformatted output of the router that the launcher passes on."""
         out = to or self.out
         with self._lock:
             out.write(line + "\n")
             out.flush()
 
-    def _json(self, level: Level, members: Mapping[str, object]) -> None:
-        record = {"timestamp": self._stamp(), "level": level, **members}
-        self.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")))
 
-    def _text(self, body: str, level: Level, paint: Callable[[str, str], str]) -> None:
-        self.write(f"{paint(_DIM, self._stamp())} {paint(_COLOURS[level], f'{level:>5}')} {body}")
-
-    def _stamp(self) -> str:
-        return self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _paint(code: str, text: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m"
 
 
-def _painter(*, on: bool) -> Callable[[str, str], str]:
-    return (lambda code, text: f"\x1b[{code}m{text}\x1b[0m") if on else (lambda _code, text: text)
-
-
-def _span(name: str, fields: Mapping[str, str], paint: Callable[[str, str], str]) -> str:
+def _span(name: str, fields: Mapping[str, str]) -> str:
     if not fields:
-        return paint(_BOLD, name)
-    inside = " ".join(f"{paint(_ITALIC, key)}{paint(_DIM, '=')}{value}" for key, value in fields.items())
-    return f"{paint(_BOLD, name)}{paint(_BOLD, '{')}{inside}{paint(_BOLD, '}')}"
+        return _paint(_BOLD, name)
+    inside = " ".join(f"{_paint(_ITALIC, key)}{_paint(_DIM, '=')}{value}" for key, value in fields.items())
+    return f"{_paint(_BOLD, name)}{_paint(_BOLD, '{')}{inside}{_paint(_BOLD, '}')}"
+
+
+def _spans(query: Query) -> list[tuple[str, Mapping[str, str]]]:
+    outer: list[tuple[str, Mapping[str, str]]] = [(query.within, {})] if query.within else []
+    return [*outer, (query.route, {"parameters": _debug(query.parameters, query.route)})]
 
 
 def _debug(parameters: Parameters, route: str) -> str:

@@ -10,9 +10,10 @@ This arithmetic is independent of the planner, because it is used to verify the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
+
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from tgi_deploy.engines.tgi.release import QuantizationRule, TgiRelease
@@ -31,8 +32,7 @@ _LAUNCHER_NAMES: Final = {"fbgemm_fp8": "fp8"}
 _COPIED_KV_HEAD: Final = frozenset({"gpt_bigcode", "santacoder"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Weights:
+class Weights(Frozen, frozen=True, kw_only=True):
     """The format of linear layers. `bits` per value include group scales; `rule` is None for unchanged 16 bits.
 
     `stored`: the checkpoint already has this format; `known`: the release can load it.
@@ -112,12 +112,10 @@ def rank_bytes(situation: Situation) -> int:
     else:
         plain = table + model.vision_parameters
         head = 0 if model.tied_embeddings else head
-    experts = min(linear, _expert_values(model)) if native.whole_experts and native.backend != "native" else 0
+    experts = 0
+    if native.whole_experts and native.backend != "native":
+        experts = min(linear, 3 * model.hidden_size * model.expert_intermediate_size * model.experts * model.layers)
     return int(((linear - experts) / ranks + experts) * packed_bytes + head * head_bytes + (plain + whole) * _BYTES_16)
-
-
-def _expert_values(model: ModelSpec) -> int:
-    return 3 * model.hidden_size * model.expert_intermediate_size * model.experts * model.layers
 
 
 def _conversion_bytes(situation: Situation) -> int:
@@ -143,8 +141,7 @@ def indivisible(model: ModelSpec, weights: Weights, ranks: int) -> tuple[str, in
     return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Capacity:
+class Capacity(Frozen, frozen=True, kw_only=True):
     """The cache. `tokens` is the number that every rank can hold, in whole blocks."""
 
     verdict: Literal["ok", "oom-load", "oom-warmup"]

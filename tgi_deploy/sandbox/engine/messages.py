@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from json import JSONDecodeError, JSONDecoder
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,7 +11,7 @@ import msgspec
 import yaml
 
 from tgi_deploy.sandbox.engine.bodies import EXPECTED, Prompts
-from tgi_deploy.values.base import converted
+from tgi_deploy.values.base import Frozen, converted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -53,11 +52,10 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 _JSON: Final = re.compile(r"application/(json|.*\+json)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class Reply(Frozen, frozen=True, kw_only=True):
     status: int = 200
     body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
 
 def reply_text(text: str, *, status: int = 200, kind: str = "text/plain; charset=utf-8") -> Reply:
@@ -70,8 +68,7 @@ def reply_json(value: object, *, status: int = 200, headers: Mapping[str, str] |
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stream:
+class Stream(Frozen, frozen=True, kw_only=True):
     """Server-sent events. `failure` makes an event of an error, `last` ends the stream."""
 
     events: Generator[object]
@@ -84,8 +81,7 @@ def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(Frozen, frozen=True, kw_only=True):
     headers: Message
     body: bytes
     limit_bytes: int
@@ -131,74 +127,26 @@ def undeserializable(reason: str, place: str = "") -> RejectionError:
     return RejectionError(422, f"Failed to deserialize the JSON body into the target type: {reason}{place}")
 
 
-class _DuplicateError(Exception):
-    """A duplicate member."""
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise _DuplicateError(name)
-        found[name] = value
-    return found
-
-
 def _no_constant(name: str) -> float:
     raise ValueError(name)
 
 
 def _parsed(text: str) -> object:
-    """Parse the first JSON value, ignoring the rest. Raises RejectionError 400 or 422."""
+    """Parse the first JSON value, ignoring the rest. Raises RejectionError 400.
+
+    The router's parser also reports the enclosing member, and rejects duplicate members.
+    """
     try:
-        value = JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant).raw_decode(text.lstrip())[0]
+        value = JSONDecoder(parse_constant=_no_constant).raw_decode(text.lstrip())[0]
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is not text
-    except _DuplicateError as error:
-        second = [match.end() for match in re.finditer(re.escape(f'"{error}"'), text)][1]
-        raise undeserializable(f"duplicate field `{error}`", _place(text[:second])) from error
     except (ValueError, RecursionError) as error:
-        raise RejectionError(400, f"Failed to parse the request body as JSON: {_syntax(text, error)}") from error
+        if isinstance(error, JSONDecodeError) and error.pos >= len(text.rstrip()):
+            problem = f"EOF while parsing {'an object' if text else 'a value'}{_place(text)}"
+        else:
+            problem = f"expected value{_place(text)}"
+        raise RejectionError(400, f"Failed to parse the request body as JSON: {problem}") from error
     return value
-
-
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
-_KINDS: Final = {"{": "an object", "[": "a list"}
-# The router's messages for those of Python's parser.
-_SYNTAX: Final = {
-    "Expecting ',' delimiter": "expected `,` or `}`",
-    "Expecting ':' delimiter": "expected `:`",
-    "Expecting property name enclosed in double quotes": "key must be a string",
-}
-
-
-def _syntax(text: str, error: Exception) -> str:
-    if not isinstance(error, JSONDecodeError):
-        constant = re.search(rf"\b{re.escape(str(error))}\b", text)
-        start = constant.start() if constant else len(text) - 1
-        return f"{_open(text[:start])[0]}expected value{_place(text[: start + 1])}"
-    path, kind = _open(text[: error.pos])
-    if error.msg.startswith("Unterminated string"):
-        return f"{path}EOF while parsing a string{_place(text)}"
-    if error.pos >= len(text.rstrip()):
-        return f"{path}EOF while parsing {kind}{_place(text)}"
-    return f"{path}{_SYNTAX.get(error.msg, 'expected value')}{_place(text[: error.pos + 1])}"
-
-
-def _open(text: str) -> tuple[str, str]:
-    """Return the path and kind of the unfinished value at the end of `text`."""
-    stack: list[list[str]] = []
-    tokens = _TOKEN.findall(text)
-    for piece, following in zip(tokens, [*tokens[1:], ""], strict=False):
-        if piece in _KINDS:
-            stack.append([_KINDS[piece], ""])
-        elif piece in ("}", "]"):
-            stack = stack[:-1]
-        if stack and piece not in (*_KINDS, ":"):
-            stack[-1][1] = piece.strip('"') if following == ":" else ""
-    path = ".".join(name for _, name in stack if name)
-    kind = stack[-1][0] if stack and tokens[-1] != ":" else "a value"
-    return (f"{path}: " if path else ""), kind
 
 
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")

@@ -9,7 +9,6 @@ import json
 import threading
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,11 +19,9 @@ if TYPE_CHECKING:
 Labels = tuple[tuple[str, str], ...]
 # Names and help texts by type, as recorded.
 _TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-_KINDS: Final = ("counter", "gauge", "histogram", "summary")
-_ABOUT: Final = {name: (kind, about) for kind in _KINDS for name, about in _TABLE[kind].items()}
+_ABOUT: Final = {name: (kind, about) for kind in _TABLE if kind != "source" for name, about in _TABLE[kind].items()}
 _QUANTILES: Final = ("0", "0.5", "0.9", "0.95", "0.99", "0.999", "1")
 _TOKEN_BUCKETS: Final = 100
-_LARGEST_BATCH: Final = 1024
 
 
 def _token_bounds(most: int) -> list[float]:
@@ -35,16 +32,13 @@ def _token_bounds(most: int) -> list[float]:
 _SECONDS: Final = list(accumulate([0.0001 * 1.5] + [1.5] * 34, lambda bound, step: bound * step))
 
 
-@dataclass(slots=True)
 class _Distribution:
     """A histogram. `counts` are per bucket; the last is for values above all bounds."""
 
-    bounds: list[float]
-    counts: list[int] = field(init=False)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
+    def __init__(self, bounds: list[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
 
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
         if _ABOUT[name][0] == "summary":  # all 0: nothing is speculated, so nothing is skipped
@@ -65,7 +59,7 @@ class Metrics:
         self._values: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(int))
         self._observed: dict[str, dict[Labels, _Distribution]] = defaultdict(dict)
         self._bounds = {
-            "tgi_batch_next_size": [float(size) for size in range(1, _LARGEST_BATCH + 1)],
+            "tgi_batch_next_size": [float(size) for size in range(1, 1025)],
             "tgi_request_input_length": _token_bounds(input_tokens),
             "tgi_request_generated_tokens": _token_bounds(total_tokens),
             "tgi_request_max_new_tokens": _token_bounds(total_tokens),

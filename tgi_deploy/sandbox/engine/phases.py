@@ -27,17 +27,13 @@ if TYPE_CHECKING:
 
 _DOWNLOAD: Final = "download"
 _BYTES_PER_S: Final = 400_000_000
-_SLOW_FACTOR: Final = 40
-_DOWNLOAD_STARTS_S: Final = 8.0
-_RETRIES: Final = 5
-_RETRY_S: Final = 5.0
 
 
 def download(situation: Situation) -> None:
     """Query the hub, and download the weights or find those of an earlier run. Raises ExitError `DownloadError`."""
     checkpoint, log = situation.checkpoint, situation.log
     log.launcher(f"Starting check and download process for {checkpoint.model_id}", span=_DOWNLOAD)
-    situation.pace.pause(_DOWNLOAD_STARTS_S)
+    situation.pace.pause(8.0)
     if not checkpoint.is_local:
         _check_access(situation)
     elif not checkpoint.has_weights:
@@ -59,9 +55,9 @@ def _check_access(situation: Situation) -> None:
     if not checkpoint.exists:
         _fail_download(situation, "bad_name" if checkpoint.model_id.startswith("/") else "no_repository")
     if Fault.NETWORK in faults:
-        for _ in range(_RETRIES):
+        for _ in range(5):
             situation.log.launcher("Retrying in 5 seconds", level="WARN", span=_DOWNLOAD)
-            situation.pace.pause(_RETRY_S)
+            situation.pace.pause(5.0)
         _fail_download(situation, "network")
     if Fault.GATED in faults and token is not None:
         _fail_download(situation, "gated_with_token")
@@ -85,7 +81,7 @@ def cache_folder(checkpoint: Checkpoint, environ: Mapping[str, str]) -> str:
 
 def _fetch(situation: Situation, folder: Path) -> None:
     files, log = situation.checkpoint.files(), situation.log
-    slow = _SLOW_FACTOR if Fault.SLOW_DOWNLOAD in situation.faults else 1
+    slow = 40 if Fault.SLOW_DOWNLOAD in situation.faults else 1
     each_s = situation.checkpoint.stored_bytes * slow / len(files) / _BYTES_PER_S
     for done, name in enumerate(files, start=1):
         log.launcher(f"Download file: {name}")
@@ -197,10 +193,6 @@ def stop_shards(situation: Situation) -> None:
         log.launcher("shard terminated", span=SHARDS, rank=rank)
 
 
-_ROUTER_STARTS_S: Final = 3.0
-_PREFILL_S: Final = 18.0
-_GRAPHS_S: Final = 12.0
-_TOKENIZER_S: Final = 6.0
 DEFAULT_GRAPHS: Final = (1, 2, 4, 8, 16, 32)
 _CPU_BATCH_TOKENS: Final = 16_000
 
@@ -208,11 +200,11 @@ _CPU_BATCH_TOKENS: Final = 16_000
 def warm_up(situation: Situation) -> None:
     """Prefill the largest batch, size the KV cache, then let the router check its limits. Raises ExitError."""
     situation.log.launcher("Starting Webserver")
-    situation.pace.pause(_ROUTER_STARTS_S)
+    situation.pace.pause(3.0)
     if situation.arguments.get("max-batch-size") == 0:
         _refuse(situation, "`max_batch_size` must be > 0")
     situation.log.router("Warming up model", source=BACKEND, line=125)
-    situation.pace.pause(_PREFILL_S)
+    situation.pace.pause(18.0)
     refusal = warmup_refusal(situation)
     if refusal is not None:
         _fail_in_prefill(situation, refusal)
@@ -246,7 +238,7 @@ def _measured_tokens(situation: Situation) -> int:
     graphs, rule = situation.arguments.get("cuda-graphs", DEFAULT_GRAPHS), situation.weights.rule
     if graphs != (0,) and (rule is None or rule.cuda_graphs):
         situation.log.launcher(f"Cuda Graphs are enabled for sizes {sorted(graphs, reverse=True)}")
-        situation.pace.pause(_GRAPHS_S)
+        situation.pace.pause(12.0)
     return cache.tokens
 
 
@@ -303,7 +295,7 @@ def start_router(situation: Situation) -> None:
         log.router(f'Tokenizer_config None - Some("{own}")', level="WARN", line=1674)
     else:
         log.router("Using the Hugging Face API", line=219)
-    situation.pace.pause(_TOKENIZER_S)
+    situation.pace.pause(6.0)
     if not checkpoint.is_local:
         revision = situation.arguments.get("revision", checkpoint.commit)
         log.router(f"Serving revision {revision} of model {checkpoint.model_id}", line=348)

@@ -1,4 +1,4 @@
-"""The HTTP server: requests and replies, routes, access, and a graceful shutdown."""
+"""The HTTP server: reads requests, sends replies and streams, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -6,27 +6,18 @@ import socket
 import sys
 import threading
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox.engine import native, openai_routes
-from tgi_deploy.sandbox.engine.messages import (
-    ApiError,
-    RejectionError,
-    Reply,
-    Request,
-    Stream,
-    compact,
-    reply_json,
-    reply_text,
-)
+from tgi_deploy.sandbox.engine.messages import ApiError, Request, Stream, compact
+from tgi_deploy.sandbox.engine.routes import answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from email.message import Message
 
     from tgi_deploy.sandbox.engine.inference import Inference
+    from tgi_deploy.sandbox.engine.messages import Reply
 
 _EVERY_ANSWER: Final = {
     "vary": "origin, access-control-request-method, access-control-request-headers",
@@ -34,89 +25,18 @@ _EVERY_ANSWER: Final = {
 }
 _EVENTS: Final = {"content-type": "text/event-stream", "cache-control": "no-cache"}
 _LARGEST_BODY_BYTES: Final = 64 * 1024**2
-_DEFAULT_PAYLOAD_LIMIT: Final = 2_000_000
-_BACKLOG: Final = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """What answers. `protected`: it needs the API key; `newer`: it came with the launcher's `--api-key`."""
-
-    answer: Callable[[Inference, Request], Reply | Stream]
-    protected: bool = False
-    newer: bool = False
-
-
-def _describe(inference: Inference, _request: Request) -> Reply:
-    """Return the release's routes as an OpenAPI document, without bodies."""
-    ok = {"responses": {"200": {"description": "as the engine answers"}}}
-    paths: dict[str, dict[str, object]] = {}
-    for method, path in _ROUTES:
-        if _route(inference, method, path):
-            paths.setdefault(path, {})[method.lower()] = ok
-    about = {"title": "Text Generation Inference", "description": "Text Generation Webserver"}
-    info = {**about, "version": inference.version}
-    return reply_json({"openapi": "3.0.3", "info": info, "paths": paths})
-
-
-_ROUTES: Final[Mapping[tuple[str, str], Route]] = {
-    ("GET", "/"): Route(native.health),
-    ("GET", "/health"): Route(native.health),
-    ("GET", "/ping"): Route(native.health),
-    ("GET", "/info"): Route(native.info),
-    ("GET", "/metrics"): Route(native.metrics),
-    ("GET", "/docs"): Route(native.docs),
-    ("GET", "/docs/"): Route(native.docs_page),
-    ("GET", native.DESCRIPTION): Route(_describe),
-    ("GET", "/v1/models"): Route(openai_routes.models, newer=True),
-    ("POST", "/"): Route(native.compatible, protected=True),
-    ("POST", "/generate"): Route(native.generate, protected=True),
-    ("POST", "/generate_stream"): Route(native.generate_stream, protected=True),
-    ("POST", "/tokenize"): Route(native.tokenize, protected=True),
-    ("POST", "/v1/chat/completions"): Route(openai_routes.chat_completions, protected=True),
-    ("POST", "/v1/completions"): Route(openai_routes.completions, protected=True),
-    ("POST", "/invocations"): Route(openai_routes.invocations, protected=True),
-    ("POST", "/vertex"): Route(openai_routes.vertex, protected=True),
-    ("POST", "/chat_tokenize"): Route(openai_routes.chat_tokenize, newer=True),
-}
-
-
-def _route(inference: Inference, method: str, path: str) -> Route | None:
-    found = _ROUTES.get((method, path))
-    return None if found and found.newer and not inference.has("api-key") else found
-
-
-def answer(inference: Inference, request: Request, method: str, path: str) -> Reply | Stream:
-    """Find the route, check the key, answer, and convert rejections into replies."""
-    route = _route(inference, "GET" if method == "HEAD" else method, path)
-    if method == "OPTIONS":
-        return Reply()
-    if route is None:
-        shown = {"GET": "GET,HEAD", "POST": "POST"}
-        allowed = [words for known, words in shown.items() if _route(inference, known, path)]
-        return Reply(status=405, headers={"allow": ",".join(allowed)}) if allowed else Reply(status=404)
-    given = request.headers.get("Authorization") or ""
-    key = inference.api_key
-    if route.protected and key is not None and given.lower() != f"bearer {key}".lower():
-        return Reply(status=401)
-    try:
-        return route.answer(inference, request)
-    except RejectionError as rejection:
-        return reply_text(rejection.text, status=rejection.status)
-    except ApiError as error:
-        return reply_json(error.body(), status=error.status)
 
 
 class EngineServer(ThreadingHTTPServer):
     """The server; its threads are daemons. After `leave`, connections are closed when idle."""
 
     daemon_threads = True
-    request_queue_size = _BACKLOG
+    request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], inference: Inference, *, port_held: bool = False) -> None:
         self.inference = inference
         self.allow_reuse_port = port_held
-        self.payload_limit = inference.situation.arguments.get("payload-limit", _DEFAULT_PAYLOAD_LIMIT)
+        self.payload_limit = inference.situation.arguments.get("payload-limit", 2_000_000)
         self.leaving = False
         self._idle = set[socket.socket]()
         self._busy = 0

@@ -1,15 +1,17 @@
-"""A start of the container: its image and machine, what it was told, and what follows from that before any phase."""
+"""A start of the container: its image, machine and arguments, and what follows from them before any phase."""
 
 from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tgi_deploy.sandbox.engine.flags import ExitError
 from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, quantized_on_load
+from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.hardware import Accelerator
 
 if TYPE_CHECKING:
@@ -44,8 +46,7 @@ class Fault(StrEnum):
     OVERLOADED = "overloaded"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
+class Host(Frozen, frozen=True, kw_only=True):
     """The machine. `memory_bytes` is per accelerator; `data` is the folder mounted at `/data`, or None."""
 
     accelerator: Accelerator
@@ -66,10 +67,9 @@ NO_ACCELERATOR: Final = Accelerator(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
+class Pace(Frozen, frozen=True, kw_only=True):
     speed: float
-    stopping: threading.Event = field(default_factory=threading.Event)
+    stopping: threading.Event = msgspec.field(default_factory=threading.Event)
 
     def pause(self, real_s: float) -> None:
         """Wait seconds of the real engine's time; infinity waits for the stop signal, which raises ExitError."""
@@ -77,13 +77,12 @@ class Pace:
             raise ExitError(0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenLimits:
+class TokenLimits(Frozen, frozen=True, kw_only=True):
     """The router's final limits, as shown by `/info`."""
 
-    max_input_tokens: int
-    max_total_tokens: int
-    max_batch_total_tokens: int
+    max_input_tokens: int = 0
+    max_total_tokens: int = 0
+    max_batch_total_tokens: int = 0
 
 
 # 16-bit TFLOPS by the launcher's form of nvidia-smi's names. Its names for the T4 and the RTX 4090 differ from
@@ -100,8 +99,7 @@ _OLD_PREFILL_MARGIN: Final = 50
 _SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 
-@dataclass(kw_only=True, slots=True)
-class Container:
+class Container(msgspec.Struct, kw_only=True):
     """A container to start: image (release), machine, environment, faults. `models` replaces the hub."""
 
     release: TgiRelease
@@ -116,16 +114,15 @@ class Container:
     port_held: bool = False
 
 
-@dataclass(kw_only=True, slots=True)
-class Situation(Container):
+class Situation(Container, kw_only=True):
     """What a start knows. `ranks` are the started shards; `limits` follow from the warm-up."""
 
     arguments: Arguments
     checkpoint: Checkpoint
     log: Log
     num_shard: int = 1
-    ranks: list[int] = field(default_factory=list)
-    limits: TokenLimits = TokenLimits(max_input_tokens=0, max_total_tokens=0, max_batch_total_tokens=0)
+    ranks: list[int] = msgspec.field(default_factory=list)
+    limits: TokenLimits = msgspec.field(default_factory=TokenLimits)
 
     @property
     def model_class(self) -> ModelClass:

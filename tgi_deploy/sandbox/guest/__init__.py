@@ -1,7 +1,3 @@
 """What runs inside a simulated machine: its init, and stubs of a GPU image's commands."""
 
 from __future__ import annotations
-
-from typing import Final
-
-NVME_MOUNT: Final = "/opt/dlami/nvme"

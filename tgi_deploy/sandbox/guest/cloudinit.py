@@ -14,14 +14,16 @@ import os
 import shlex
 import time
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tgi_deploy.sandbox.guest.layout import Host, PathMapper
+    from tgi_deploy.sandbox.guest.layout import Host
 
 _VERSION: Final = "25.2-0ubuntu1~22.04.1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -33,7 +35,7 @@ class CloudInit:
         self._layout = host.layout
         self._host = host
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self._host.console.program("cloud-init", os.getpid(), text)
 
     def announce(self, what: str) -> None:
@@ -41,81 +43,71 @@ class CloudInit:
         now = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime())
         source, end = (" Datasource DataSourceEc2Local. ", "") if what == "finished" else ("", ".")
         up_s = self._host.console.uptime_s()
-        self.say(f"Cloud-init v. {_VERSION} {what} at {now}.{source} Up {up_s:.2f} seconds{end}")
+        self.log(f"Cloud-init v. {_VERSION} {what} at {now}.{source} Up {up_s:.2f} seconds{end}")
 
     def run(self, encoded: str) -> None:
         """Run the user data. Known errors in it are printed on the console, as on a real machine."""
         try:
             text = decode(encoded)
         except (binascii.Error, OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
-            self.say(f"[WARNING]: Unhandled user data: {problem}")
+            self.log(f"[WARNING]: Unhandled user data: {problem}")
             return
         self._layout.at("/var/lib/cloud/instance/user-data.txt").write_text(text, encoding="utf-8")
         if text.startswith("#cloud-config"):
             self._config(text)
         elif text.startswith("#!"):
             script = self._layout.at("/var/lib/cloud/instance/scripts/part-001")
-            self._script(script, self._layout.mapper()(text))
+            self._script(script, self._layout.mapped(text))
         elif text.strip():
-            self.say("[WARNING]: Unhandled non-multipart (text/x-not-multipart) userdata")
+            self.log("[WARNING]: Unhandled non-multipart (text/x-not-multipart) userdata")
 
     def _config(self, text: str) -> None:
         try:
             document = yaml.safe_load(text) or {}
         except yaml.YAMLError as problem:
-            self.say(f"[WARNING]: Failed loading yaml blob. Invalid format: {' '.join(str(problem).split())}")
+            self.log(f"[WARNING]: Failed loading yaml blob. Invalid format: {' '.join(str(problem).split())}")
             return
         if not isinstance(document, dict):
-            self.say("[WARNING]: Failed loading yaml blob. Yaml load allows (<class 'dict'>,) root types")
+            self.log("[WARNING]: Failed loading yaml blob. Yaml load allows (<class 'dict'>,) root types")
             return
         for module in sorted(set(document) - _SIMULATED):
-            self.say(f"module {module} is not simulated by the sandbox: skipped")
+            self.log(f"module {module} is not simulated by the sandbox: skipped")
         files = document.get("write_files") or []
         paths = [str(item.get("path", "")) for item in files if isinstance(item, dict)]
-        mapper = self._layout.mapper(tuple(path for path in paths if path.startswith("/")))
-        self._commands(document.get("bootcmd") or [], mapper, "bootcmd")
+        mapped = partial(self._layout.mapped, extra=[path for path in paths if path.startswith("/")])
+        self._commands(document.get("bootcmd") or [], mapped, "bootcmd")
         for item in files:
             try:
-                self._write_file(item, mapper)
+                self._write_file(item, mapped)
             except (OSError, ValueError, KeyError, TypeError) as problem:
-                self.say(f"[WARNING]: Undecodable or unwritable file {item!r:.80}: {problem}")
-        self._commands(document.get("runcmd") or [], mapper, "runcmd")
+                self.log(f"[WARNING]: Undecodable or unwritable file {item!r:.80}: {problem}")
+        self._commands(document.get("runcmd") or [], mapped, "runcmd")
 
-    def _write_file(self, item: dict[str, Any], mapper: PathMapper) -> None:
-        path = self._layout.at(item["path"])
-        content = mapper(_content(item))
+    def _write_file(self, item: dict[str, Any], mapped: Callable[[str], str]) -> None:
+        path, content = self._layout.at(item["path"]), str(item.get("content", ""))
+        if str(item.get("encoding", "text/plain")) != "text/plain":
+            content = decode(content)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a" if item.get("append") else "w", encoding="utf-8") as file:
-            file.write(content)
+            file.write(mapped(content))
         path.chmod(int(str(item.get("permissions", "0644")), 8))
 
-    def _commands(self, items: list[Any], mapper: PathMapper, name: str) -> None:
+    def _commands(self, items: list[Any], mapped: Callable[[str], str], name: str) -> None:
         if items:
             lines = [shlex.join(map(str, item)) if isinstance(item, list) else str(item) for item in items]
-            text = "#!/bin/sh\n" + mapper("\n".join(lines)) + "\n"
+            text = "#!/bin/sh\n" + mapped("\n".join(lines)) + "\n"
             self._script(self._layout.at(f"/var/lib/cloud/instance/scripts/{name}"), text)
 
     def _script(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o700)
-        status = self._host.spawner.run([str(path)], line=self.say)
+        status = self._host.spawner.run([str(path)], line=self.log)
         if status != 0:
-            self.say(f"[WARNING]: Running {path.name} failed: exit code {status}")
+            self.log(f"[WARNING]: Running {path.name} failed: exit code {status}")
 
 
 def decode(encoded: str) -> str:
-    """Decode user data from the API: base64, optionally with gzip inside."""
+    """Decode user data, or the content of a file in it: base64, optionally with gzip inside."""
     data = base64.b64decode(encoded)
     return (gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data).decode("utf-8")
-
-
-def _content(item: dict[str, Any]) -> str:
-    content = item.get("content", "")
-    data = content.encode() if isinstance(content, str) else bytes(content)
-    encoding = str(item.get("encoding", "")).lower()
-    if "b64" in encoding or "base64" in encoding:
-        data = base64.b64decode(data)
-    if encoding.startswith("gz"):
-        data = gzip.decompress(data)
-    return data.decode("utf-8")

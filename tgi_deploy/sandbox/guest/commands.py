@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox import api
-from tgi_deploy.sandbox.guest import NVME_MOUNT
+from tgi_deploy.sandbox.guest.layout import NVME_MOUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ class Commands:
         return 0
 
     def mountpoint(self, client: Client) -> int:
-        mounted = self._spec.hardware.nvme and self._host.layout.mapper()(NVME_MOUNT) in client.argv
+        mounted = self._spec.hardware.nvme and self._host.layout.mapped(NVME_MOUNT) in client.argv
         return 0 if mounted else 1
 
     def curl(self, client: Client) -> int:
@@ -73,10 +73,10 @@ class Commands:
         return 0
 
     def _own_port(self, port: int, path: str) -> tuple[int, str]:
-        """Return a local port's status and text, from the machine's loopback address on the host; 0 without answer."""
+        """Return status and text of a port, at the machine's loopback address on the host; 0 if nothing answers."""
         try:
             status, body = api.send(f"http://{self._spec.address}:{port}", "GET", path, b"", {})
-        except api.CloudGoneError:
+        except api.NoAnswerError:
             return 0, ""
         return status, body.decode("utf-8", "replace")
 
@@ -91,7 +91,7 @@ class Commands:
             return 404, ""
         try:  # what can change while the machine runs: tags, if enabled, and notices
             known = api.control(self._spec.endpoint, "GET", f"/_sandbox/machines/{self._spec.instance_id}/metadata")
-        except (api.ApiError, api.CloudGoneError):
+        except (api.ApiError, api.NoAnswerError):
             return 0, ""
         notice = known["spot_action"] and json.dumps(known["spot_action"])
         value = notice if path == _NOTICE else (known["tags"] or {}).get(path.removeprefix(_TAGS))
@@ -115,7 +115,7 @@ class Commands:
                 f"\nAn error occurred ({problem.code}) when calling the GetParameter operation: {problem.message}\n"
             )
             return _API_ERROR_STATUS
-        except api.CloudGoneError:
+        except api.NoAnswerError:
             client.err("\nCould not connect to the endpoint URL\n")
             return _NO_CREDENTIALS_STATUS
         text = client.value_of("--output") == "text"
@@ -133,7 +133,7 @@ class Commands:
             self._stop_services()
             self.power("reboot" if "-r" in client.argv else "poweroff")
 
-        timer = threading.Timer(0.0 if when == "now" else int(when) * 60.0 / self._spec.timer_speed, end)
+        timer = threading.Timer(0.0 if when == "now" else int(when) * 60.0 / self._spec.clock.speed, end)
         timer.daemon = True
         timer.start()
         return 0
@@ -144,6 +144,6 @@ class Commands:
         path = f"/_sandbox/machines/{self._spec.instance_id}/power"
         try:
             api.control(self._spec.endpoint, "POST", path, {"event": event})
-        except (api.ApiError, api.CloudGoneError):
+        except (api.ApiError, api.NoAnswerError):
             self._host.down.set()
         return 0

@@ -8,13 +8,16 @@ import secrets
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
 from getopt import GetoptError, getopt
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
+from tgi_deploy.sandbox.guest.layout import publish
 from tgi_deploy.sandbox.guest.server import value_of
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,16 +38,15 @@ _VALUED: Final = (
 _PUBLISHED: Final = re.compile(r"^(?:(?:[\d.]+|\[[\da-f:]+\])?:)?(?P<host>\d+):(?P<container>\d+)(?:/tcp)?$")
 
 
-class DockerUsageError(ValueError):
-    """A usage error, with the message of docker's client."""
-
-
 class DockerError(Exception):
     """An error of the daemon."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunOptions:
+class DockerUsageError(DockerError):
+    """A usage error, with the message of docker's client."""
+
+
+class RunOptions(Frozen, frozen=True, kw_only=True):
     """The options, by their long names."""
 
     image: str
@@ -122,8 +124,6 @@ def parse_run(argv: list[str]) -> RunOptions:
 # size on disk.
 _PACKED_SHARE: Final = 0.5
 _PULL_BYTES_PER_S: Final = 150e6
-_TICK_S: Final = 0.05
-_PACKET_BYTES: Final = 1500
 _HEAD: Final = """\
 Inter-|   Receive                                          |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
@@ -140,7 +140,6 @@ class Images:
     def __init__(self, host: Host) -> None:
         self._spec = host.spec
         self._counters = host.layout.at("/proc/net/dev")
-        self._counters.parent.mkdir(parents=True, exist_ok=True)
         self._received_bytes = 0.0
         self._show()
         self._kept = host.layout.at("/var/lib/docker/images")
@@ -175,21 +174,18 @@ class Images:
         while (spent_s := time.monotonic() - began) < takes_s:
             self._received_bytes = before + packed * spent_s / takes_s
             self._show()
-            time.sleep(min(_TICK_S, takes_s - spent_s))
+            time.sleep(min(0.05, takes_s - spent_s))
         self._received_bytes = before + packed
         self._show()
 
     def _show(self) -> None:
-        """Write the counters atomically."""
+        """Write the counters, in packets of 1,500 bytes."""
         count = int(self._received_bytes)
-        new = self._counters.with_name(f"{self._counters.name}.new")
-        line = f"  eth0: {count} {count // _PACKET_BYTES} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
-        new.write_text(f"{_HEAD}{line}", encoding="utf-8")
-        new.replace(self._counters)
+        line = f"  eth0: {count} {count // 1500} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        publish(self._counters, f"{_HEAD}{line}")
 
 
 _DEFAULT_STOP_S: Final = 10.0
-_MIN_STOP_S: Final = 1.0
 _USAGE_STATUS: Final = 125
 # Names of faults of the machine, not of the engine.
 PORT_TAKEN: Final = "port-taken"
@@ -206,18 +202,16 @@ _TOO_OLD: Final = (
 )
 
 
-@dataclass(kw_only=True, slots=True)
-class Container:
-    """A created container. `show` prints its output for an attached client."""
+class Container(msgspec.Struct, kw_only=True):
+    """A created container."""
 
     name: str
     options: RunOptions
-    show: Callable[[str], None]
-    identity: str = field(default_factory=lambda: secrets.token_hex(32))
+    identity: str = msgspec.field(default_factory=lambda: secrets.token_hex(32))
     listen: str = ""
     job: Job | None = None
     status: int | None = None
-    done: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = msgspec.field(default_factory=threading.Event)
 
     def kill(self) -> None:
         if self.job and self.status is None:
@@ -235,12 +229,14 @@ class Docker:
 
     def command(self, client: Client) -> int:
         verb, argv = (client.argv[0], client.argv[1:]) if client.argv else ("", [])
-        actions = {"pull": self._pull, "run": self._run, "stop": self._stop, "rm": self._rm, "image": self._image}
+        actions: Mapping[str, Callable[[Client, list[str]], int | None]] = {
+            "pull": self._pull, "run": self._run, "stop": self._stop, "rm": self._rm, "image": self._image
+        }  # fmt: skip
         if verb not in actions:
             client.err(f"docker: '{verb}' is not a docker command (or not one that the sandbox simulates).\n")
             return 1
         try:
-            return actions[verb](client, argv)
+            return actions[verb](client, argv) or 0
         except DockerUsageError as problem:
             client.err(f"docker: {problem}\n\nRun 'docker {verb} --help' for more information\n")
             return _USAGE_STATUS if verb == "run" else 1
@@ -248,13 +244,12 @@ class Docker:
             client.err(f"Error response from daemon: {problem}\n")
             return 1
 
-    def _pull(self, client: Client, argv: list[str]) -> int:
+    def _pull(self, client: Client, argv: list[str]) -> None:
         images = [word for word in argv if not word.startswith("-")]
         if len(images) != 1:
             raise DockerUsageError('"docker pull" requires exactly 1 argument.')
         self._images.pull(images[0])
         client.out(f"{images[0]}\n")
-        return 0
 
     def _run(self, client: Client, argv: list[str]) -> int:
         options = parse_run(argv)
@@ -262,10 +257,8 @@ class Docker:
             if options.image not in self._images:
                 client.err(f"Unable to find image '{options.image}' locally\n")
                 self._images.pull(options.image)
-            environment = options.environment(client.env)
-            container = self._create(client, options)
-            job = self._start(container, environment)
-        except (DockerError, DockerUsageError) as problem:
+            container, job = self._start(client, options)
+        except DockerError as problem:
             client.err(f"docker: Error response from daemon: {problem}\n")
             return _USAGE_STATUS
         if "--detach" in options.values:
@@ -275,32 +268,29 @@ class Docker:
         container.done.wait()
         return container.status or 0
 
-    def _create(self, client: Client, options: RunOptions) -> Container:
-        name = options.one("--name") or f"sandbox_{secrets.token_hex(4)}"
-        show = (lambda _text: None) if "--detach" in options.values else client.out
-        container = Container(name=name, options=options, show=show)
+    def _start(self, client: Client, options: RunOptions) -> tuple[Container, Job]:
+        """Create a container and start its program, with output to the client unless detached. Raises DockerError."""
+        environment, attached = options.environment(client.env), "--detach" not in options.values
+        container = Container(name=options.one("--name") or f"sandbox_{secrets.token_hex(4)}", options=options)
         with self._lock:
-            other = self._containers.setdefault(name, container)
+            other = self._containers.setdefault(container.name, container)
         if other is not container:
             raise DockerError(
-                f'Conflict. The container name "/{name}" is already in use by container "{other.identity}". '
+                f'Conflict. The container name "/{other.name}" is already in use by container "{other.identity}". '
                 "You have to remove (or rename) that container to be able to reuse that name."
             )
-        return container
-
-    def _start(self, container: Container, environment: dict[str, str]) -> Job:
         try:
             job = container.job = self._spawner.start_module(
                 self._program(container, environment),
                 variables=environment,
-                line=lambda text: container.show(f"{text}\n"),
+                line=lambda text: client.out(f"{text}\n") if attached else None,
                 environment=self._spec.engine_environment,
             )
-        except (OSError, DockerError, DockerUsageError) as problem:
+        except (OSError, DockerError) as problem:
             del self._containers[container.name]
             raise DockerError(str(problem)) from problem
         threading.Thread(target=self._watch, args=(container, job), name=container.name, daemon=True).start()
-        return job
+        return container, job
 
     def _watch(self, container: Container, job: Job) -> None:
         status = job.wait()
@@ -356,12 +346,12 @@ class Docker:
         return "127.0.0.1:0"
 
     def _is_free(self, port: int) -> bool:
+        address = self._spec.address
         if port not in self._spec.held_ports:
-            return self._spec.address != UNREACHABLE and can_bind(self._spec.address, port)
-        running = [one.listen for one in self._containers.values() if one.status is None]
-        return f"{self._spec.address}:{port}" not in running
+            return address != UNREACHABLE and can_bind(address, port)
+        return all(one.listen != f"{address}:{port}" for one in self._containers.values() if one.status is None)
 
-    def _stop(self, client: Client, argv: list[str]) -> int:
+    def _stop(self, client: Client, argv: list[str]) -> None:
         timeout_s = value_of("-t", argv)
         for name in [word for word in argv if word not in {"-t", timeout_s}]:
             container = self._containers.get(name)
@@ -370,12 +360,11 @@ class Docker:
             grace_s = float(timeout_s or container.options.one("--stop-timeout") or _DEFAULT_STOP_S)
             if container.job:
                 container.job.signal(signal.SIGTERM, whole_group=False)
-                if not container.done.wait(max(_MIN_STOP_S, grace_s / self._spec.speed)):
+                if not container.done.wait(max(1.0, grace_s / self._spec.speed)):
                     container.kill()
             client.out(f"{name}\n")
-        return 0
 
-    def _rm(self, client: Client, argv: list[str]) -> int:
+    def _rm(self, client: Client, argv: list[str]) -> None:
         """Remove as with --force, which ends what runs."""
         for name in [word for word in argv if not word.startswith("-")]:
             container = self._containers.pop(name, None)
@@ -384,9 +373,8 @@ class Docker:
             else:
                 container.kill()
                 client.out(f"{name}\n")
-        return 0
 
-    def _image(self, client: Client, argv: list[str]) -> int:
+    def _image(self, client: Client, argv: list[str]) -> None:
         verb, *images = argv or [""]
         if verb != "inspect":
             raise DockerUsageError(f"unknown command: docker image {verb}")
@@ -394,4 +382,3 @@ class Docker:
             if image not in self._images:
                 raise DockerError(f"No such image: {image}")
         client.out(json.dumps([{"RepoTags": [image]} for image in images]) + "\n")
-        return 0

@@ -68,8 +68,6 @@ def parse_command(text: str, environment: Mapping[str, str]) -> tuple[str, ...]:
 
 _CLEAN: Final = {0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGPIPE}
 _EXEC_FAILED: Final = 203
-_MIN_STOP_S: Final = 0.5
-_ENDS_S: Final = 90.0
 
 
 class Service:
@@ -88,13 +86,8 @@ class Service:
         self._starts: list[float] = []
         self._lock = threading.Lock()
 
-    @property
-    def stops_by_command(self) -> bool:
-        """Whether it runs and has a command for its end."""
-        return "ExecStop" in self._settings and self._job is not None and self._job.running()
-
     def start(self, *, wait: bool = True) -> bool:
-        """Start unless it runs; wait until it is up (a oneshot: done). Return False on failure."""
+        """Start unless it runs; wait until it is up, or if it is a oneshot, done. Return False on failure."""
         with self._lock:
             if self._ended.is_set():
                 for event in (self._stop_wanted, self._settled, self._ended):
@@ -105,26 +98,28 @@ class Service:
             self._settled.wait()
         return not self._failed
 
-    def stop(self) -> None:
-        """ExecStop, then SIGTERM, then after TimeoutStopSec SIGKILL."""
+    def stop(self, *, by_command: bool = False) -> None:
+        """Run ExecStop, then send SIGTERM, and after TimeoutStopSec SIGKILL. `by_command`: only with an ExecStop."""
+        if by_command and "ExecStop" not in self._settings:
+            return
         self._stop_wanted.set()
         job = self._job
         if job is not None and job.running():
             if "ExecStop" in self._settings:
-                argv = parse_command(self._settings["ExecStop"], self._environment())
+                argv = parse_command(self._settings["ExecStop"], self._host.spawner.environment)
                 self._host.spawner.run(argv, line=lambda line: self._write(argv[0], line))
             job.signal(signal.SIGTERM)
-            if not self._ended.wait(max(_MIN_STOP_S, self._span("TimeoutStopSec", "90s"))):
-                self._say(f"{self._name}: State 'stop-sigterm' timed out. Killing.")
+            if not self._ended.wait(max(0.5, self._span("TimeoutStopSec", "90s"))):
+                self._log(f"{self._name}: State 'stop-sigterm' timed out. Killing.")
                 job.signal(signal.SIGKILL)
-        self._ended.wait(_ENDS_S)
+        self._ended.wait(90.0)
 
     def _run(self) -> None:
         try:
             while self._once():
                 self._restarts += 1
         except BadUnitError as problem:
-            self._say(f"{self._name}: {problem}")
+            self._log(f"{self._name}: {problem}")
             self._fail("bad-setting")
         finally:
             self._settled.set()
@@ -132,8 +127,11 @@ class Service:
 
     def _once(self) -> bool:
         """Run the service once. Return True if it should restart."""
-        if self._over_start_limit():
-            self._say(f"{self._name}: Start request repeated too quickly.")
+        burst, now = int(self._about.get("StartLimitBurst", "5")), time.monotonic()
+        interval_s = parse_span(self._about.get("StartLimitIntervalSec", "10s")) / self._host.spec.speed
+        self._starts = [*(start for start in self._starts if now - start < interval_s), now]
+        if 0 < burst < len(self._starts):
+            self._log(f"{self._name}: Start request repeated too quickly.")
             self._fail("start-limit-hit")
             return False
         status = self._life()
@@ -143,93 +141,74 @@ class Service:
         clean, policy = status in _CLEAN, self._settings.get("Restart", "no")
         if not clean:
             how = f"code=exited, status={status}" if status >= 0 else f"code=killed, signal={-status}"
-            self._say(f"{self._name}: Main process exited, {how}")
+            self._log(f"{self._name}: Main process exited, {how}")
         prevented = str(abs(status)) in self._settings.get("RestartPreventExitStatus", "").split()
         if not prevented and (policy == "always" or (policy == "on-failure" and not clean)):
-            return self._pause()
+            self._settled.set()
+            self._log(f"{self._name}: Scheduled restart job, restart counter is at {self._restarts + 1}.")
+            return not (self._stop_wanted.wait(self._span("RestartSec", "100ms")) or self._host.down.is_set())
         if clean:
-            self._inform(f"{self._name}: Deactivated successfully.")
+            self._log_info(f"{self._name}: Deactivated successfully.")
         else:
             self._fail("exit-code")
         return False
 
     def _life(self) -> int:
-        environment = self._environment()
-        argv = parse_command(self._settings.get("ExecStart", ""), environment)
+        """Start the main process and wait for it. Return its status."""
+        argv = parse_command(self._settings.get("ExecStart", ""), self._host.spawner.environment)
         try:
-            job = self._host.spawner.start(argv, line=lambda line: self._write(argv[0], line), environment=environment)
+            job = self._host.spawner.start(argv, line=lambda line: self._write(argv[0], line))
         except OSError as problem:
-            self._say(f"{self._name}: Failed at step EXEC spawning {argv[0]}: {problem.strerror}")
+            self._log(f"{self._name}: Failed at step EXEC spawning {argv[0]}: {problem.strerror}")
             return _EXEC_FAILED
         self._job = job
         if self._settings.get("Type") != "oneshot":
             self._settled.set()
-        self._inform(f"Started {self._about.get('Description', self._name)}.")
+        self._log_info(f"Started {self._about.get('Description', self._name)}.")
         status = job.wait()
         job.sweep()
         return status
-
-    def _pause(self) -> bool:
-        """Wait before a restart. Return False if it was stopped meanwhile."""
-        self._settled.set()
-        self._say(f"{self._name}: Scheduled restart job, restart counter is at {self._restarts + 1}.")
-        return not (self._stop_wanted.wait(self._span("RestartSec", "100ms")) or self._host.down.is_set())
-
-    def _over_start_limit(self) -> bool:
-        burst = int(self._about.get("StartLimitBurst", "5"))
-        interval_s = parse_span(self._about.get("StartLimitIntervalSec", "10s")) / self._host.spec.speed
-        now = time.monotonic()
-        self._starts = [*(start for start in self._starts if now - start < interval_s), now]
-        return 0 < burst < len(self._starts)
 
     def _span(self, key: str, default: str) -> float:
         return parse_span(self._settings.get(key, default)) / self._host.spec.speed
 
     def _fail(self, result: str) -> None:
         self._failed = True
-        self._say(f"{self._name}: Failed with result '{result}'.")
-
-    def _environment(self) -> dict[str, str]:
-        pairs = (text.partition("=") for text in shlex.split(self._settings.get("Environment", "")))
-        return {**self._host.spawner.environment, **{name: value for name, _, value in pairs}}
+        self._log(f"{self._name}: Failed with result '{result}'.")
 
     def _write(self, program: str, line: str) -> None:
-        """Write a line of a program's output, where the console has it."""
+        """Write a line of a program's output, if the unit sends it to the console."""
         if "console" in self._settings.get("StandardOutput", "journal"):
             job = self._job
             self._host.console.program(Path(program).name, job.pid if job else os.getpid(), line)
 
-    def _inform(self, text: str) -> None:
+    def _log_info(self, text: str) -> None:
         """Log at systemd's level "info", which a unit can suppress."""
         if self._settings.get("LogLevelMax", "debug") in {"debug", "info"}:
-            self._say(text)
+            self._log(text)
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self._host.console.program("systemd", 1, text)
 
 
-_POLL_S: Final = 0.05
-# What a machine does again and again is no faster than this in real time: programs that start cost the computer more.
+# The shortest real interval of a repeated job, because starting programs is costly.
 _LEAST_PAUSE_S: Final = 2.0
-_NOT_FOUND: Final = 5
 
 
 class Timer:
-    """Starts a service at a given time; at once if it has passed (as with Persistent=true).
+    """Starts a service some time after the boot, and again after each interval.
 
-    Moments come at the timers' speed. A limit doesn't count pauses between looks: they pass at the machine's speed.
+    The first time runs at the timers' speed, the intervals at the machine's.
     """
 
     def __init__(self, unit: Unit, *, booted: float, spec: MachineSpec) -> None:
         """Raises BadUnitError for an unsupported time."""
-        times = {name: parse_span(text) for name, text in unit["Timer"].items() if name.endswith("Sec")}
-        bases = {"OnBootSec": booted, "OnActiveSec": time.time()}
-        first = [base + times[name] / spec.timer_speed for name, base in bases.items() if name in times]
-        if not first:
-            raise BadUnitError("a timer without OnBootSec= and OnActiveSec= is not simulated")
-        self._due = min(first)
-        again_s = times.get("OnUnitActiveSec", float("inf"))
-        self._pause_s = min(again_s / spec.timer_speed, max(again_s / spec.speed, _LEAST_PAUSE_S))
+        settings = unit["Timer"]
+        if "OnBootSec" not in settings:
+            raise BadUnitError("a timer without OnBootSec= is not simulated")
+        self._due = booted + parse_span(settings["OnBootSec"]) / spec.clock.speed
+        again_s = parse_span(settings.get("OnUnitActiveSec", "infinity"))
+        self._pause_s = min(again_s / spec.clock.speed, max(again_s / spec.speed, _LEAST_PAUSE_S))
 
     def is_due(self) -> bool:
         """Return whether it is time, and wait for the next time."""
@@ -249,7 +228,7 @@ class Init:
 
     def run_timers(self) -> None:
         """Run the timers until the machine goes down."""
-        while not self._host.down.wait(_POLL_S):
+        while not self._host.down.wait(0.05):
             for name, timer in tuple(self._timers.items()):
                 if timer.is_due():
                     self._start(name.replace(".timer", ".service"), wait=False)
@@ -261,8 +240,7 @@ class Init:
     def stop_all(self) -> None:
         """Stop the services that have a stop command; the machine ends the others."""
         for service in tuple(self._services.values()):
-            if service.stops_by_command:
-                service.stop()
+            service.stop(by_command=True)
 
     def systemctl(self, client: Client) -> int:
         options = {word for word in client.argv if word.startswith("-")}
@@ -285,7 +263,7 @@ class Init:
                 return 0
         except FileNotFoundError:
             client.err(f"Failed to find unit {name}: Unit {name} not found.\n")
-            return _NOT_FOUND
+            return 5
         except BadUnitError as problem:
             client.err(f"Unit {name} has a bad unit file setting: {problem}\n")
             return 1

@@ -1,6 +1,6 @@
 """A machine's folder on the host, the mapping of the guest's paths into it, and what the machine's parts share.
 
-spec.json     what the cloud tells the machine about itself
+spec.json     the machine's specification, written by the cloud
 console.log   the serial console
 bin/          the commands of the machine image, first on the PATH
 groups/       a file for each started process group, to end it if the machine cannot
@@ -9,25 +9,23 @@ root/         the guest's file system, as far as it is mapped
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tgi_deploy.sandbox.api import Endpoint
-from tgi_deploy.sandbox.guest import NVME_MOUNT
+from tgi_deploy.values.base import Frozen, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tgi_deploy.sandbox.guest.spawn import Spawner
 
+NVME_MOUNT: Final = "/opt/dlami/nvme"
 # Other paths are the host's, so custom user data should use only these.
 MAPPED: Final = (
     "/opt/tgi-deploy", NVME_MOUNT, "/var/lib/tgi-deploy", "/var/lib/cloud", "/var/lib/docker", "/var/log",
@@ -43,12 +41,8 @@ _STARTS_A_PATH: Final = r"(?:(?<![\w./~-])|(?<==-))"
 _ENDS_A_PART: Final = r"(?![\w-])"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FastClock:
-    """A machine's accelerated clock, the same after a reboot.
-
-    Real and guest time are the same at `epoch` (seconds since 1970), and `speed` times as fast from there.
-    """
+class FastClock(Value, frozen=True, kw_only=True):
+    """A machine's clock, also after a reboot: real time at `epoch` (seconds since 1970), then `speed` times as fast."""
 
     epoch: float
     speed: float
@@ -61,12 +55,8 @@ class FastClock:
         return datetime.fromtimestamp(self.at(real), UTC).isoformat(timespec="seconds")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hardware:
-    """`memory_bytes` is per GPU, `card_name` the name in nvidia-smi.
-
-    Empty for types without GPUs, or unknown to the catalog.
-    """
+class Hardware(Value, frozen=True, kw_only=True):
+    """Empty without GPUs and for unknown types. `memory_bytes` is per GPU, `card_name` the name in nvidia-smi."""
 
     accelerator: str = ""
     card_name: str = ""
@@ -75,13 +65,12 @@ class Hardware:
     nvme: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineSpec:
+class MachineSpec(Value, frozen=True, kw_only=True):
     """A machine's specification from the cloud.
 
-    Durations are simulated seconds, divided by `speed`. Timers run `timer_speed` times as fast as real time, so
-    does the machine's clock from `epoch` on. `pull_mb_per_s` is in real seconds. The cloud reserves `held_ports` of
-    its address for the owner's programs. `images` are the sizes in bytes of what can be pulled.
+    Durations are simulated seconds, divided by `speed`; timers run at the speed of `clock`. `pull_mb_per_s` is in real
+    seconds. The cloud reserves `held_ports` of its address for the owner's programs. `images` are the sizes in bytes of
+    what can be pulled.
     """
 
     instance_id: str
@@ -92,32 +81,22 @@ class MachineSpec:
     proxy_image: str
     engine_environment: dict[str, str]
     address: str
-    endpoint_url: str
-    access_key: str = field(repr=False)
+    endpoint: Endpoint
     instance_profile: str
     speed: float
-    timer_speed: float
+    clock: FastClock
     boot_s: float
-    epoch: float = 0.0
     engine_faults: tuple[str, ...] = ()
     failed_pulls: int = 0
     pull_mb_per_s: float | None = None
     held_ports: tuple[int, ...] = ()
 
-    @property
-    def clock(self) -> FastClock:
-        return FastClock(epoch=self.epoch, speed=self.timer_speed)
 
-    @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(url=self.endpoint_url, access_key=self.access_key, instance_id=self.instance_id)
-
-    def write(self, path: Path) -> None:
-        path.write_bytes(msgspec.json.encode(self))
-
-    @classmethod
-    def read(cls, path: Path) -> MachineSpec:
-        return msgspec.json.decode(path.read_bytes(), type=cls)
+def publish(path: Path, text: str) -> None:
+    """Write the file atomically."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
 
 
 class Layout:
@@ -142,28 +121,28 @@ class Layout:
         shutil.rmtree(self.at("/run/tgi-deploy"), ignore_errors=True)
         for folder in (self.root, self.bin, self.groups, self.units):
             folder.mkdir(parents=True, exist_ok=True)
-        for path in ("/root", "/var/lib/cloud/instance", "/var/log", "/dev", "/var/lib/docker", "/run/tgi-deploy"):
+        for path in (
+            "root",
+            "var/lib/cloud/instance",
+            "var/log",
+            "var/lib/docker",
+            "dev",
+            "proc/net",
+            "run/tgi-deploy",
+        ):
             self.at(path).mkdir(parents=True, exist_ok=True)
 
-    def mapper(self, extra: tuple[str, ...] = ()) -> PathMapper:
-        return PathMapper(root=str(self.root.resolve()), bin_folder=str(self.bin), extra=extra)
+    def mapped(self, text: str, extra: Iterable[str] = ()) -> str:
+        """Return the text with host paths in place of the guest's. `extra`: more of the guest's paths."""
+        return map_paths(text, root=str(self.root.resolve()), bin_folder=str(self.bin), extra=extra)
 
 
-class PathMapper:
-    """Rewrites a guest's absolute paths in scripts, unit files and commands to host paths."""
-
-    def __init__(self, *, root: str, bin_folder: str, extra: tuple[str, ...] = ()) -> None:
-        self._root = root
-        self._bin = bin_folder
-        paths = sorted({*MAPPED, *extra}, key=len, reverse=True)
-        self._paths = re.compile(_STARTS_A_PATH + "(" + "|".join(map(re.escape, paths)) + ")" + _ENDS_A_PART)
-        self._commands = re.compile(
-            _STARTS_A_PATH + r"(?:/usr)?(?:/local)?/s?bin/(" + "|".join(COMMANDS) + ")" + _ENDS_A_PART
-        )
-
-    def __call__(self, text: str) -> str:
-        with_commands = self._commands.sub(lambda found: f"{self._bin}/{found[1]}", text)
-        return self._paths.sub(lambda found: self._root + found[1], with_commands)
+def map_paths(text: str, *, root: str, bin_folder: str, extra: Iterable[str] = ()) -> str:
+    """Rewrite a guest's absolute paths in scripts, unit files and commands to host paths."""
+    paths = "|".join(map(re.escape, sorted({*MAPPED, *extra}, key=len, reverse=True)))
+    commands = f"{_STARTS_A_PATH}(?:/usr)?(?:/local)?/s?bin/({'|'.join(COMMANDS)}){_ENDS_A_PART}"
+    text = re.sub(commands, lambda found: f"{bin_folder}/{found[1]}", text)
+    return re.sub(f"{_STARTS_A_PATH}({paths}){_ENDS_A_PART}", lambda found: root + found[1], text)
 
 
 class Console:
@@ -189,22 +168,8 @@ class Console:
     def program(self, name: str, pid: int, line: str) -> None:
         self.kernel(f"{name}[{pid}]: {line}")
 
-    def serve_device(self, device: Path) -> None:
-        """Make `device` a pipe to the console, for guests that write to /dev/console."""
-        if not device.exists():
-            os.mkfifo(device)
-        # Open for reading and writing, so that the pipe survives a writer that closes it.
-        descriptor = os.open(device, os.O_RDWR)
 
-        def copy() -> None:
-            while True:
-                self.raw(os.read(descriptor, 65536).decode("utf-8", "replace"))
-
-        threading.Thread(target=copy, name=f"console {device.name}", daemon=True).start()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
+class Host(Frozen, frozen=True, kw_only=True):
     """What the parts of a machine share. `down` is set when it goes down."""
 
     spec: MachineSpec

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _SHIM: Final = Path(__file__).with_name("shim.py")
 _SOCKET: Final = "commands.sock"
-_NOT_FOUND: Final = 127
 _SLEEP: Final = """exec /bin/sleep "$(awk -v text="${{1:-0}}" 'BEGIN {{
   unit["m"] = 60; unit["h"] = 3600; unit["d"] = 86400
   last = substr(text, length(text)); printf "%.3f", text * (last in unit ? unit[last] : 1) / {speed:g}
@@ -48,7 +47,7 @@ class Client(socketserver.StreamRequestHandler):
         self._sending = threading.Lock()
         threading.Thread(target=self._receive_signals, daemon=True).start()
         handler = self.server.handlers.get(self.command)
-        self._send(b"r%d\n" % (handler(self) if handler else _NOT_FOUND))
+        self._send(b"r%d\n" % (handler(self) if handler else 127))
 
     def out(self, text: str) -> None:
         self._send_text(b"o", text)
@@ -94,9 +93,6 @@ class CommandServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.handlers = handlers
         Path(_SOCKET).unlink(missing_ok=True)  # from the previous boot
         super().__init__(_SOCKET, Client)
-
-    def start(self) -> None:
-        threading.Thread(target=self.serve_forever, name="commands", daemon=True).start()
 
     def write_shims(self, layout: Layout, *, speed: float, clock: FastClock) -> None:
         """Write the image's commands as small scripts that call back here; `sleep` is accelerated.

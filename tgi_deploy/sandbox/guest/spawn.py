@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,8 +19,6 @@ from tgi_deploy.sandbox.processes import end_group, group_exists, signal_group
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_NOT_FOUND = 127
-_NOT_EXECUTABLE = 126
 _DRAIN_S = 1.0
 
 
@@ -83,10 +80,9 @@ class Spawner:
         *,
         line: Callable[[str], None],
         environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
         stdin: IO[bytes] | None = None,
     ) -> Job:
-        """Raises OSError if there is nothing to run, or if the machine is going down."""
+        """Start a program. Raises OSError if that is impossible, or if the machine is going down."""
         with self._lock:
             if self._closed:
                 raise OSError("the machine is going down")
@@ -96,7 +92,7 @@ class Spawner:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env={**self.environment} if environment is None else dict(environment),
-                cwd=folder or self._home,
+                cwd=self._home,
                 start_new_session=True,
             )
             record = self._groups / str(process.pid)
@@ -126,15 +122,13 @@ class Spawner:
             own = {"PYTHONPATH": package, "HOME": home, **environment}
             return self.start(argv, line=line, environment=own, stdin=given)
 
-    def run(
-        self, argv: Sequence[str], *, line: Callable[[str], None], environment: Mapping[str, str] | None = None
-    ) -> int:
-        """Start, wait, sweep. A missing program returns 127, a non-executable one 126, as in a shell."""
+    def run(self, argv: Sequence[str], *, line: Callable[[str], None]) -> int:
+        """Start, wait, sweep. Return the exit status; 127 for a program that can't be started."""
         try:
-            job = self.start(argv, line=line, environment=environment)
+            job = self.start(argv, line=line)
         except OSError as problem:
-            line(f"{argv[0]}: {os.strerror(problem.errno or 0)}")
-            return _NOT_FOUND if isinstance(problem, FileNotFoundError) else _NOT_EXECUTABLE
+            line(f"{argv[0]}: {problem.strerror or problem}")
+            return 127
         status = job.wait()
         job.sweep()
         return status

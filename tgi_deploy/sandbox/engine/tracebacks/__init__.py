@@ -24,7 +24,7 @@ _REASONS: Final[dict[str, str]] = json.loads((_FOLDER / "reasons.json").read_tex
 
 
 def reason(name: str, **values: object) -> str:
-    """Return the last words of a failure of `reasons.json`."""
+    """Return the final message of a failure, from `reasons.json`."""
     return Template(_REASONS[name]).substitute(values)
 
 
@@ -37,11 +37,10 @@ def traceback(kind: Kind, model: str, reason: str, *, on_cpu: bool = True) -> st
     return Template(text).substitute(model=model, reason=shown, stamp=stamp, system=system).rstrip("\n")
 
 
-def _folded(line: str) -> list[str]:
-    """Fold like rich; lines of C++ libraries don't pass through it."""
-    return [line] if line.startswith("[rank") else textwrap.wrap(line, _COLUMNS, break_on_hyphens=False) or [""]
-
-
 def _wrapped(reason: str) -> str:
-    lines = (_folded(line) for line in reason.splitlines())
+    """Wrap lines like rich. Those of C++ libraries, which don't pass through it, stay as they are."""
+    lines = (
+        [line] if line.startswith("[rank") else textwrap.wrap(line, _COLUMNS, break_on_hyphens=False) or [""]
+        for line in reason.splitlines()
+    )
     return "\n".join(line for wrapped in lines for line in wrapped)
