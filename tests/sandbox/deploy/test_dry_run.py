@@ -4,14 +4,14 @@ from __future__ import annotations
 
 READ_ONLY = ("Describe", "Get", "List")
 UP = ("up", "llama3-13b", "--budget", "5")
-NOTHING = "dry run: nothing was done"
+UNCHANGED, KEPT = "dry run: nothing was changed", "dry run: nothing was removed"
 SHOWN = {
-    (*UP, "--num-shard", "2"): ("update    revision 1 -> 2: side by side", "shards    1 -> 2", NOTHING),
-    (*UP, "--num-shard", "2", "--strategy", "recreate"): ("removed before the new one starts", "downtime", NOTHING),
+    (*UP, "--num-shard", "2"): ("update    revision 1 -> 2: side by side", "shards    1 -> 2", UNCHANGED),
+    (*UP, "--num-shard", "2", "--strategy", "recreate"): ("removed before the new one starts", "downtime", UNCHANGED),
     (*UP, "--ttl", "2h"): ("its machine stays", "--ttl would be applied to the running machine"),
-    (*UP, "--allow-cidr", "10.0.0.0/8"): ("+ network 10.0.0.0/8", "- network 127.0.0.1/32", NOTHING),
-    ("down", "llama3-13b"): ("(will be deleted)", NOTHING),
-    ("down", "--all"): ("(will be deleted)", NOTHING),
+    (*UP, "--allow-cidr", "10.0.0.0/8"): ("+ network 10.0.0.0/8", "- network 127.0.0.1/32", UNCHANGED),
+    ("down", "llama3-13b"): ("(will be deleted)", KEPT),
+    ("down", "--all"): ("(will be deleted)", KEPT),
 }
 
 
