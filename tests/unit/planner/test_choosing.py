@@ -93,7 +93,7 @@ def test_a_load_too_high_for_any_machine_gets_the_nearest(
 
 
 def test_a_rented_machine_is_fully_used(make_request: Callable[..., Request], catalog: Catalog) -> None:
-    """Cards that are left idle cost as much, up to one for each of the requests in flight."""
+    """NodeLabels that are left idle cost as much, up to one for each of the requests in flight."""
     request = make_request("llama3.1-8b", concurrency=6, replicas=REPLICAS, instance_type="g6.48xlarge", num_shard=1)
     made = make_plan(request, supply_of(request), catalog.engine)
     assert isinstance(made, Plan)

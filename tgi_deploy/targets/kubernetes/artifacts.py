@@ -9,10 +9,10 @@ from tgi_deploy.reconcile.ends import READS_TAGS, TAG_IDLE_S, TAG_LEASE_S
 from tgi_deploy.targets.container import api_key_variable
 from tgi_deploy.targets.deployable import check
 from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_manifest, requests_each
-from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.ingress import host_manifest
 from tgi_deploy.targets.kubernetes.limits import limit_manifests
 from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, label, manifests, workload
+from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.protocol import Artifact
 from tgi_deploy.values.resource import TAG_PREFIX
@@ -41,7 +41,7 @@ def render_artifact(form: str, deployable: Deployable) -> Artifact:
 
 def _documents(deployable: Deployable, options: KubernetesOptions) -> list[Manifest]:
     """Return all objects, in a namespace if one is named, or if limits name the objects in it."""
-    nodes = Cards.packaged().selector(deployable.candidate.offer.instance_type.accelerator.name)
+    nodes = NodeLabels.packaged().selector(deployable.candidate.offer.instance_type.accelerator.name)
     secret, namespace = options.api_key_secret, options.namespace or _NAMESPACE
     wanted = workload(
         deployable,

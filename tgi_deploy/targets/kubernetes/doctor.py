@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tgi_deploy.errors import DeployError, error, ok, warning
 from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.autoscalers import available
-from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
 from tgi_deploy.targets.kubernetes.gateway import all_listeners
 from tgi_deploy.targets.kubernetes.ingress import chosen_class, ingress_classes
 from tgi_deploy.targets.kubernetes.limits import RBAC
+from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, nodes_without_plugin, read_nodes, supplied
 from tgi_deploy.targets.kubernetes.pools import growth
 from tgi_deploy.targets.kubernetes.quotas import HINT, limits
@@ -167,8 +167,8 @@ def _namespace(api: Api) -> Iterator[Problem]:
 
 
 def _gpus(api: Api, catalog: Catalog) -> Iterator[Problem]:
-    nodes = read_nodes(api, Cards.packaged(), catalog, ours=is_any_deployment)
-    found = supplied(nodes, str(api.place), catalog, growth(api, Cards.packaged(), catalog))
+    nodes = read_nodes(api, NodeLabels.packaged(), catalog, ours=is_any_deployment)
+    found = supplied(nodes, str(api.place), catalog, growth(api, NodeLabels.packaged(), catalog))
     gpus = sum(node.gpus for node in nodes)
     added = {name: item for name, item in found.added.items() if item.needed}
     free = [name for name in found.hardware.split(",") if name not in added]
@@ -181,7 +181,7 @@ def _gpus(api: Api, catalog: Catalog) -> Iterator[Problem]:
 
 
 def _plugins(api: Api, catalog: Catalog) -> Iterator[Problem]:
-    lacking = nodes_without_plugin(api, Cards.packaged(), catalog)
+    lacking = nodes_without_plugin(api, NodeLabels.packaged(), catalog)
     if lacking:
         yield warning(
             "device_plugin_missing",

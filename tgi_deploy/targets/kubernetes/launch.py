@@ -15,10 +15,10 @@ from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.autoscalers import chosen_source
 from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_resource, requests_each, started_with
-from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.ingress import host_findings, host_resource
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import API_KEY_SECRET, HUB_TOKEN_SECRET, SECRET_ENTRY, manifests, workload
+from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.placement import Placement, used_selectors
 from tgi_deploy.targets.kubernetes.quotas import needs, short_of_quota
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.secret import Secret
-    from tgi_deploy.targets.kubernetes.cards import NodeSelector
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.manifests import Workload
+    from tgi_deploy.targets.kubernetes.node_labels import NodeSelector
     from tgi_deploy.targets.kubernetes.nodes import Node
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
     from tgi_deploy.targets.kubernetes.placement import Room
@@ -241,9 +241,11 @@ class KubernetesLaunch:
         """Return the room for an attempt's pods. What an old revision that ends first requests is free."""
         candidate = attempt.candidate
         pod = Reply.of(_machine_of(attempt).properties["manifest"]["spec"]["template"]["spec"])
-        card = candidate.offer.instance_type.accelerator.name
+        accelerator = candidate.offer.instance_type.accelerator.name
         nodes = self._nodes(name, beside=not _ends_old(attempt))
-        return nodes.room(nodes.cards.of_pod(pod) or nodes.cards.selector(card), card, candidate.num_shard)
+        return nodes.room(
+            nodes.labels.of_pod(pod) or nodes.labels.selector(accelerator), accelerator, candidate.num_shard
+        )
 
     def _room_findings(self, room: Room, number: int) -> Iterator[Problem]:
         most = (self._replicas.most or 0) if self._replicas.varies else 0
@@ -414,13 +416,13 @@ class KubernetesLaunch:
 
     def _nodes(self, name: str, *, beside: bool) -> Placement:
         """Return where pods can run. `beside`: the deployment's present pods keep what they request."""
-        cards = Cards.packaged()
+        table = NodeLabels.packaged()
         return Placement(
             nodes=self.nodes("" if beside else name),
             growth=self.growth,
-            used=used_selectors(self.cloud(self.place).api, name, cards),
+            used=used_selectors(self.cloud(self.place).api, name, table),
             types=self.types(),
-            cards=cards,
+            labels=table,
         )
 
 

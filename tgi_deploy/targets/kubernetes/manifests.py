@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.targets.container import HostedContainer
-    from tgi_deploy.targets.kubernetes.cards import NodeSelector
+    from tgi_deploy.targets.kubernetes.node_labels import NodeSelector
     from tgi_deploy.targets.protocol import Deployable
     from tgi_deploy.values.container import Health, Mount
     from tgi_deploy.values.plan import Candidate

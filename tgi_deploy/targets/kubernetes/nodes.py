@@ -1,4 +1,4 @@
-"""The GPUs that a cluster's nodes have left: allocatable minus what pods request, by card."""
+"""The GPUs that a cluster's nodes have left: allocatable minus what pods request, by accelerator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.kubernetes.api import Api
-    from tgi_deploy.targets.kubernetes.cards import Cards, NodeSelector
+    from tgi_deploy.targets.kubernetes.node_labels import NodeLabels, NodeSelector
     from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.reply import Reply
 
@@ -30,7 +30,7 @@ _KEEPS_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Node(Frozen, frozen=True, kw_only=True):
-    """A node with GPUs. `why_not`: why it takes no pods now; `selector` is None if its card is unknown.
+    """A node with GPUs. `why_not`: why it takes no pods now; `selector` is None if its accelerator is unknown.
 
     `market`: how Karpenter rents it, `on-demand` or `spot`; empty for a node that Karpenter did not add.
     """
@@ -50,16 +50,18 @@ class Node(Frozen, frozen=True, kw_only=True):
         return 0 if self.why_not or self.selector is None else max(0, self.gpus - self.requested)
 
 
-def read_nodes(api: Api, cards: Cards, catalog: Catalog, *, ours: Callable[[Mapping[str, str]], bool]) -> list[Node]:
+def read_nodes(
+    api: Api, table: NodeLabels, catalog: Catalog, *, ours: Callable[[Mapping[str, str]], bool]
+) -> list[Node]:
     """Return the nodes with GPUs, by name. The requests of pods with labels that are `ours` do not count."""
-    found = [node for node in _each(api, lambda item: _node(item, cards, catalog)) if node.gpus]
-    requested = _requested(api, cards.resource, ours) if found else Counter[str]()
+    found = [node for node in _each(api, lambda item: _node(item, table, catalog)) if node.gpus]
+    requested = _requested(api, table.resource, ours) if found else Counter[str]()
     return sorted((replaced(node, requested=requested[node.name]) for node in found), key=lambda node: node.name)
 
 
-def nodes_without_plugin(api: Api, cards: Cards, catalog: Catalog) -> tuple[str, ...]:
-    """Return the names of the nodes whose labels show a card that they don't offer to pods."""
-    found = _each(api, lambda item: _node(item, cards, catalog))
+def nodes_without_plugin(api: Api, table: NodeLabels, catalog: Catalog) -> tuple[str, ...]:
+    """Return the names of the nodes whose labels show an accelerator that they don't offer to pods."""
+    found = _each(api, lambda item: _node(item, table, catalog))
     return tuple(sorted(node.name for node in found if not node.gpus and node.selector is not None))
 
 
@@ -67,29 +69,29 @@ def _each(api: Api, read: Callable[[Reply], _T]) -> tuple[_T, ...]:
     return api.each(api.path("/api/v1", "nodes", everywhere=True), "looking for the cluster's nodes", read)
 
 
-def _node(item: Reply, cards: Cards, catalog: Catalog) -> Node:
+def _node(item: Reply, table: NodeLabels, catalog: Catalog) -> Node:
     """Return a node as if its pods requested nothing."""
     metadata, spec, status = item.part("metadata"), item.optional_part("spec"), item.optional_part("status")
     labels = metadata.table("labels")
-    kind = labels.get(cards.instance_label, "")
-    accelerator, selector = cards.of_labels(labels) or _of_type(kind, cards, catalog) or ("", None)
+    kind = labels.get(table.instance_label, "")
+    accelerator, selector = table.of_labels(labels) or _of_type(kind, table, catalog) or ("", None)
     return Node(
         name=printable(metadata.text("name")),
-        gpus=_count(status.optional_part("allocatable"), cards.resource),
+        gpus=_count(status.optional_part("allocatable"), table.resource),
         requested=0,
         accelerator=accelerator,
         selector=selector,
         instance_type=kind,
-        region=labels.get(cards.region_label, ""),
-        market=labels.get(cards.karpenter["market"], "") if cards.karpenter["pool"] in labels else "",
-        why_not=_why_not(spec, status, cards.resource),
+        region=labels.get(table.region_label, ""),
+        market=labels.get(table.karpenter["market"], "") if table.karpenter["pool"] in labels else "",
+        why_not=_why_not(spec, status, table.resource),
     )
 
 
-def _of_type(kind: str, cards: Cards, catalog: Catalog) -> tuple[str, NodeSelector] | None:
+def _of_type(kind: str, table: NodeLabels, catalog: Catalog) -> tuple[str, NodeSelector] | None:
     """Return the accelerator by the name of the node's instance type."""
     known = catalog.instance_types().get(kind)
-    return None if known is None else (known.accelerator.name, cards.by_type(kind))
+    return None if known is None else (known.accelerator.name, table.by_type(kind))
 
 
 def _why_not(spec: Reply, status: Reply, resource: str) -> str:
@@ -156,7 +158,7 @@ def is_any_deployment(labels: Mapping[str, str]) -> bool:
 
 
 def supplied(nodes: Sequence[Node], place: str, catalog: Catalog, new: Growth) -> Supplied:
-    """Return the most GPUs of each card that one node has free, and the new nodes: a replica can't span nodes.
+    """Return the most GPUs of each accelerator that one node has free, and the new nodes: a replica can't span nodes.
 
     Raises InputError `no_gpu_nodes`, `no_free_gpus`, `unknown_card`.
     """
@@ -173,9 +175,9 @@ def supplied(nodes: Sequence[Node], place: str, catalog: Catalog, new: Growth) -
             most[node.accelerator] = max(most.get(node.accelerator, 0), node.free)
     if not most and not new.machines:
         raise _none_free(nodes, new.notices)
-    there = [f"{number}x{card}" for card, number in sorted(most.items())]
+    there = [f"{number}x{accelerator}" for accelerator, number in sorted(most.items())]
     added = {name: replaced(item, needed=name not in there) for name, item in sorted(new.machines.items())}
-    machines = (-(-_free(nodes, card) // number) for card, number in most.items())
+    machines = (-(-_free(nodes, accelerator) // number) for accelerator, number in most.items())
     return Supplied(
         hardware=",".join((*there, *(name for name, item in added.items() if item.needed))),
         machines=max((*machines, *(min(item.most, MOST_REPLICAS) for item in added.values()))),
@@ -185,8 +187,8 @@ def supplied(nodes: Sequence[Node], place: str, catalog: Catalog, new: Growth) -
     )
 
 
-def _free(nodes: Sequence[Node], card: str) -> int:
-    return sum(node.free for node in nodes if node.accelerator == card)
+def _free(nodes: Sequence[Node], accelerator: str) -> int:
+    return sum(node.free for node in nodes if node.accelerator == accelerator)
 
 
 def _none_free(nodes: Sequence[Node], notices: Sequence[Problem]) -> InputError:
@@ -211,7 +213,7 @@ def _none_free(nodes: Sequence[Node], notices: Sequence[Problem]) -> InputError:
 
 def _in_words(node: Node) -> str:
     if node.selector is None:
-        return f"{node.name}: its card is unknown"
+        return f"{node.name}: its accelerator is unknown"
     return f"{node.name}: {node.why_not or f'{node.requested} of {node.gpus} {node.accelerator} are requested'}"
 
 

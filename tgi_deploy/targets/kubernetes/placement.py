@@ -1,7 +1,7 @@
 """Where a deployment's pods can run: on nodes that are there, and on those that Karpenter adds for them.
 
 Karpenter adds a node for a pod only if it knows beforehand that the node will have the labels that the pod asks for. It
-knows the instance type, not the label of the card. Of several terms of a pod's affinity, it tries one after the other
+knows the instance type, not the accelerator's label. Of several terms of a pod's affinity, it tries one after the other
 (`removeRequiredNodeAffinityTerm` in pkg/controllers/provisioning/scheduling/preferences.go of sigs.k8s.io/karpenter).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.kubernetes.api import Api
-    from tgi_deploy.targets.kubernetes.cards import Cards, NodeSelector
+    from tgi_deploy.targets.kubernetes.node_labels import NodeLabels, NodeSelector
     from tgi_deploy.targets.kubernetes.nodes import Node
     from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.reply import Reply
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 class Room(Frozen, frozen=True, kw_only=True):
     """Room for replicas of `gpus` each: for `there` on existing nodes, and on new nodes of the type `new`.
 
-    `most_free`: the most GPUs of the card that a node has free.
+    `most_free`: the most GPUs of the accelerator that a node has free.
     """
 
-    card: str
+    accelerator: str
     gpus: int
     there: int
     most_free: int
@@ -111,8 +111,10 @@ class Room(Frozen, frozen=True, kw_only=True):
         return self.new.accelerator_count // self.gpus if self.new else 0
 
     def _shortage(self, replicas: int) -> Problem:
-        several = f"{plural(replicas, 'replica')} of {self.gpus} x {self.card}: the cluster has room for {self.there}"
-        one = f"no node has {self.gpus} x {self.card} free; the most is {self.most_free}"
+        several = (
+            f"{plural(replicas, 'replica')} of {self.gpus} x {self.accelerator}: the cluster has room for {self.there}"
+        )
+        one = f"no node has {self.gpus} x {self.accelerator} free; the most is {self.most_free}"
         return error("no_free_gpus", several if self.there else one, FREE_A_GPU)
 
 
@@ -126,47 +128,49 @@ class Placement(Frozen, frozen=True, kw_only=True):
     growth: Callable[[], Growth]
     used: Mapping[int, NodeSelector]
     types: Mapping[str, InstanceType]
-    cards: Cards
+    labels: NodeLabels
 
-    def room(self, selector: NodeSelector, card: str, gpus: int) -> Room:
-        """Return the room for pods that select nodes of a card so."""
-        fits = (node for node in self.nodes if node.accelerator == card and selector.accepts(node.instance_type))
+    def room(self, selector: NodeSelector, accelerator: str, gpus: int) -> Room:
+        """Return the room for pods that select nodes of an accelerator this way."""
+        fits = (node for node in self.nodes if node.accelerator == accelerator and selector.accepts(node.instance_type))
         free = [node.free for node in fits]
-        added = self.growth().added(card, gpus) if selector.types else ()
+        added = self.growth().added(accelerator, gpus) if selector.types else ()
         new = (item for item in added if item.instance_type in selector.types)
         there = sum(number // gpus for number in free)
-        return Room(card=card, gpus=gpus, there=there, most_free=max(free, default=0), new=next(new, None))
+        return Room(
+            accelerator=accelerator, gpus=gpus, there=there, most_free=max(free, default=0), new=next(new, None)
+        )
 
     def selector(
-        self, revision: int, card: str, gpus: int, *, replicas: int, most: int, budget: Decimal | None
+        self, revision: int, accelerator: str, gpus: int, *, replicas: int, most: int, budget: Decimal | None
     ) -> NodeSelector:
-        """Return how a revision's pods select nodes: by a label of those with the card, or by a type that is added.
+        """Return how a revision's pods select nodes: by an accelerator's label, or by a type that is added.
 
-        A Deployment keeps its selector, and so do later revisions one with an instance type that has the card, also
-        once its pool is at the limit because of their own nodes. Raises InputError `accelerator_not_in_cluster`.
+        A Deployment keeps its selector, and so do later revisions one with an instance type that has the accelerator,
+        also once its pool is at the limit because of their own nodes. Raises InputError `accelerator_not_in_cluster`.
         """
         if revision in self.used:
             return self.used[revision]
-        kept = (item for item in self.used.values() if any(self._has(kind, card, gpus) for kind in item.types))
-        known = (node.selector for node in self.nodes if node.accelerator == card and node.selector is not None)
+        kept = (item for item in self.used.values() if any(self._has(kind, accelerator, gpus) for kind in item.types))
+        known = (node.selector for node in self.nodes if node.accelerator == accelerator and node.selector is not None)
         if (found := next(kept, None)) is not None:
             return found
-        by_label, new = next(known, None), next(iter(self.growth().added(card, gpus)), None)
+        by_label, new = next(known, None), next(iter(self.growth().added(accelerator, gpus)), None)
         if new is None:
-            return by_label or self.cards.selector(card)
+            return by_label or self.labels.selector(accelerator)
         if by_label is None or new.instance_type in by_label.types:
-            return self.cards.by_type(new.instance_type)
+            return self.labels.by_type(new.instance_type)
         # Pods that lose their nodes have Karpenter add one: even if there is room now, that must fit the budget.
         price = new.usd_per_hour * -(-max(replicas, most) // (new.accelerator_count // gpus))
-        enough = self.room(by_label, card, gpus).there >= replicas
+        enough = self.room(by_label, accelerator, gpus).there >= replicas
         if enough and budget is not None and price > budget:
             return by_label
         return replaced(by_label, added=new.instance_type)
 
-    def _has(self, kind: str, card: str, gpus: int) -> bool:
-        """Return whether an instance type has so many GPUs of a card."""
+    def _has(self, kind: str, accelerator: str, gpus: int) -> bool:
+        """Return whether an instance type has so many accelerators of this name."""
         known = self.types.get(kind)
-        return known is not None and known.accelerator.name == card and known.accelerator_count >= gpus
+        return known is not None and known.accelerator.name == accelerator and known.accelerator_count >= gpus
 
 
 def added_usd_per_hour(nodes: Sequence[Node], names: Container[str], catalog: Catalog) -> Decimal:
@@ -180,14 +184,14 @@ def added_usd_per_hour(nodes: Sequence[Node], names: Container[str], catalog: Ca
     return found
 
 
-def used_selectors(api: Api, name: str, cards: Cards) -> dict[int, NodeSelector]:
+def used_selectors(api: Api, name: str, table: NodeLabels) -> dict[int, NodeSelector]:
     """Return how the pods of a deployment's revisions select nodes, by the revision's number."""
     path = api.path(*PATHS[DEPLOYMENT])
     query = {"labelSelector": f"{label(TAG_NAME)}={name}"}
-    found = api.each(path, "looking for the deployment's revisions", lambda item: _selected(item, cards), query=query)
+    found = api.each(path, "looking for the deployment's revisions", lambda item: _selected(item, table), query=query)
     return {number: selector for number, selector in found if selector is not None}
 
 
-def _selected(item: Reply, cards: Cards) -> tuple[int, NodeSelector | None]:
+def _selected(item: Reply, table: NodeLabels) -> tuple[int, NodeSelector | None]:
     number = selector_of(item).get(REVISION, "1")
-    return int(number), cards.of_pod(item.part("spec").part("template").part("spec"))
+    return int(number), table.of_pod(item.part("spec").part("template").part("spec"))

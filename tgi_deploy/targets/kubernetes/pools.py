@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.targets.kubernetes.api import Api
-    from tgi_deploy.targets.kubernetes.cards import Cards
+    from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.supply import Offer
@@ -95,36 +95,36 @@ class Growth(Frozen, frozen=True, kw_only=True):
 
     @property
     def machines(self) -> Mapping[str, AddedMachine]:
-        """The cheapest of each card and count, by the form of `--hardware`."""
+        """The cheapest of each accelerator and count, by the form of `--hardware`."""
         return {item.hardware: item for item in reversed(self.every)}
 
-    def added(self, card: str, gpus: int) -> tuple[AddedMachine, ...]:
-        """Return those with at least so many GPUs of a card, cheapest first."""
-        return tuple(item for item in self.every if item.accelerator == card and item.accelerator_count >= gpus)
+    def added(self, accelerator: str, gpus: int) -> tuple[AddedMachine, ...]:
+        """Return those with at least so many accelerators of this name, cheapest first."""
+        return tuple(item for item in self.every if item.accelerator == accelerator and item.accelerator_count >= gpus)
 
 
-def growth(api: Api, cards: Cards, catalog: Catalog) -> Growth:
+def growth(api: Api, table: NodeLabels, catalog: Catalog) -> Growth:
     """Return what the NodePools may add now: nothing in a cluster without Karpenter, or if they can't be read."""
     doing = "looking for Karpenter's NodePools"
     try:
-        path = api.path(cards.karpenter["api"], "nodepools", everywhere=True)
-        found = api.each(path, doing, lambda item: _pool(item, cards))
+        path = api.path(table.karpenter["api"], "nodepools", everywhere=True)
+        found = api.each(path, doing, lambda item: _pool(item, table))
     except ResourceNotFoundError:
         return Growth()
     except ClusterRefusedError as refused:
-        return _unread(refused.message, refused.hint) if _has_karpenter(api, cards) else Growth()
+        return _unread(refused.message, refused.hint) if _has_karpenter(api, table) else Growth()
     except UnreadableError as malformed:
         return _unread(malformed.message, "'kubectl get nodepools -o yaml' shows them")
     kinds = [item for item in catalog.instance_types().values() if item.status == "offered" and _is_whole(item)]
-    pools = [pool for pool in found if any(_markets(pool, item, cards) for item in kinds)]
+    pools = [pool for pool in found if any(_markets(pool, item, table) for item in kinds)]
     pools.sort(key=lambda pool: (-pool.weight, pool.name))
-    return _growth_of(pools, catalog, cards, _region(api, cards) if pools else "")
+    return _growth_of(pools, catalog, table, _region(api, table) if pools else "")
 
 
-def _has_karpenter(api: Api, cards: Cards) -> bool:
+def _has_karpenter(api: Api, table: NodeLabels) -> bool:
     """Return whether the cluster has the API: without the permission, requests for unknown kinds are forbidden, too."""
     try:
-        return api.get(cards.karpenter["api"], "looking for Karpenter's API", lambda _found: True) is not None
+        return api.get(table.karpenter["api"], "looking for Karpenter's API", lambda _found: True) is not None
     except ClusterRefusedError:
         return True
 
@@ -133,7 +133,7 @@ def _unread(why: str, hint: str | None) -> Growth:
     return Growth(notices=(warning("not_checked", f"{why}: planning without new nodes", hint=hint),))
 
 
-def _growth_of(pools: Sequence[Pool], catalog: Catalog, cards: Cards, region: str) -> Growth:
+def _growth_of(pools: Sequence[Pool], catalog: Catalog, table: NodeLabels, region: str) -> Growth:
     """Return what pools that may have GPUs can add in a region; an empty region is unknown."""
     unpriced = ""
     if region not in catalog.regions():
@@ -142,17 +142,17 @@ def _growth_of(pools: Sequence[Pool], catalog: Catalog, cards: Cards, region: st
     offers = () if unpriced else tuple(_offers(catalog, region))
     notices, usable = [], []
     for pool in pools:
-        fits = any(_fits(pool, offer, cards) for offer in offers)
+        fits = any(_fits(pool, offer, table) for offer in offers)
         why = pool.why_not or unpriced or ("" if fits else "its limits leave no room, or nothing is for rent there")
         if why:
             text = f"planning without new nodes of the NodePool {pool.name}: {why}"
             notices.append(warning("node_left_out", text))
         else:
             usable.append(pool)
-    return Growth(every=tuple(_machines(usable, offers, catalog, cards)), notices=tuple(notices))
+    return Growth(every=tuple(_machines(usable, offers, catalog, table)), notices=tuple(notices))
 
 
-def _pool(item: Reply, cards: Cards) -> Pool:
+def _pool(item: Reply, table: NodeLabels) -> Pool:
     metadata, spec, status = item.part("metadata"), item.part("spec"), item.optional_part("status")
     template = spec.optional_part("template").optional_part("spec")
     requirements = tuple(map(_requirement, template.optional_parts("requirements")))
@@ -161,7 +161,7 @@ def _pool(item: Reply, cards: Cards) -> Pool:
         weight=spec.integer("weight"),
         requirements=requirements,
         left=_left(spec.optional_part("limits").content, status.optional_part("resources").content),
-        why_not=_why_not(item, template, requirements, cards),
+        why_not=_why_not(item, template, requirements, table),
     )
 
 
@@ -190,7 +190,7 @@ def _difference(limit: str, used: str) -> Decimal:
     return max(found, Decimal(0)) if found.is_finite() else Decimal(0)
 
 
-def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], cards: Cards) -> str:
+def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], table: NodeLabels) -> str:
     if item.part("metadata").has("deletionTimestamp"):
         return "it is being deleted"
     if item.part("spec").has("replicas"):
@@ -202,17 +202,17 @@ def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], 
     if conditions.get("Ready", "True") != "True":
         return "it is not ready"
     group = template.optional_part("nodeClassRef").optional_text("group")
-    if group != cards.karpenter["node_class"]:
+    if group != table.karpenter["node_class"]:
         return f"its nodes are those of {printable(group) or 'an unknown provider'}, whose prices are not known"
-    taint = untolerated(template, cards.resource)
+    taint = untolerated(template, table.resource)
     if taint:
         return f"its nodes have the taint {printable(taint)}"
-    return next(filter(None, (_odd(need, cards) for need in requirements)), "")
+    return next(filter(None, (_odd(need, table) for need in requirements)), "")
 
 
-def _odd(need: Requirement, cards: Cards) -> str:
+def _odd(need: Requirement, table: NodeLabels) -> str:
     """Return why it can't be decided which machines meet a requirement; empty if it can."""
-    karpenter = cards.karpenter
+    karpenter = table.karpenter
     known = need.label in karpenter["labels"]
     if known and need.least > 1:
         return f"its minValues demand that pods leave several values of {printable(need.label)} open"
@@ -221,12 +221,12 @@ def _odd(need: Requirement, cards: Cards) -> str:
     return ""
 
 
-def _region(api: Api, cards: Cards) -> str:
+def _region(api: Api, table: NodeLabels) -> str:
     """Return the region of the cluster's nodes by their labels; empty if unknown, or if they are of several."""
 
     def read(node: Reply) -> str:
         labels = node.part("metadata").table("labels")
-        return labels.get(cards.region_label) or _of_zone(labels.get(cards.zone_label, ""))
+        return labels.get(table.region_label) or _of_zone(labels.get(table.zone_label, ""))
 
     path = api.path("/api/v1", "nodes", everywhere=True)
     found = {*api.each(path, "looking for the cluster's region", read)} - {""}
@@ -251,17 +251,17 @@ def _is_whole(hardware: InstanceType) -> bool:
     return chip.vendor == "nvidia" and hardware.partition == chip.slice == 1 and not hardware.capacity_block_only
 
 
-def _fits(pool: Pool, offer: Offer, cards: Cards) -> bool:
-    return bool(pool.room(offer.instance_type, cards.resource) and _markets(pool, offer.instance_type, cards))
+def _fits(pool: Pool, offer: Offer, table: NodeLabels) -> bool:
+    return bool(pool.room(offer.instance_type, table.resource) and _markets(pool, offer.instance_type, table))
 
 
-def _markets(pool: Pool, hardware: InstanceType, cards: Cards) -> tuple[str, ...]:
+def _markets(pool: Pool, hardware: InstanceType, table: NodeLabels) -> tuple[str, ...]:
     """Return how the pool may rent the machine."""
-    labels = _labels(hardware, cards)
-    return tuple(market for market in (_ON_DEMAND, _SPOT) if pool.allows(labels | {cards.karpenter["market"]: market}))
+    labels = _labels(hardware, table)
+    return tuple(market for market in (_ON_DEMAND, _SPOT) if pool.allows(labels | {table.karpenter["market"]: market}))
 
 
-def _labels(hardware: InstanceType, cards: Cards) -> dict[str, str | None]:
+def _labels(hardware: InstanceType, table: NodeLabels) -> dict[str, str | None]:
     """Return the labels that Karpenter gives a node of an instance type; those that it lacks are None."""
     family, _, size = hardware.name.partition(".")
     parts, chip = _FAMILY.match(family), hardware.accelerator
@@ -276,29 +276,31 @@ def _labels(hardware: InstanceType, cards: Cards) -> dict[str, str | None]:
         "cpu": str(hardware.vcpus),
         "memory_mib": str(hardware.ram_bytes // _MIB),
         "nvme_gb": str(hardware.nvme_bytes // _GB) if hardware.nvme_bytes else None,
-        "gpu_name": cards.karpenter["gpu_names"].get(chip.name),
+        "gpu_name": table.karpenter["gpu_names"].get(chip.name),
         "gpu_manufacturer": "nvidia",
         "gpu_count": str(hardware.accelerator_count),
         "market": None,
     }
-    return {label: facts[fact] for label, fact in cards.karpenter["labels"].items()}
+    return {label: facts[fact] for label, fact in table.karpenter["labels"].items()}
 
 
-def _machines(pools: Sequence[Pool], offers: Sequence[Offer], catalog: Catalog, cards: Cards) -> list[AddedMachine]:
+def _machines(
+    pools: Sequence[Pool], offers: Sequence[Offer], catalog: Catalog, table: NodeLabels
+) -> list[AddedMachine]:
     """Return the offers that a pool has room for, cheapest first."""
     regions = tuple({offer.region for offer in offers}) if pools else ()
     spot = {item.instance_type.name: item for item in catalog.offers(regions, (_SPOT,))}
     found = []
     for offer in offers:
-        pool = next((item for item in pools if _fits(item, offer, cards)), None)
+        pool = next((item for item in pools if _fits(item, offer, table)), None)
         if pool is not None:
-            found.append(_machine(pool, offer, cards, spot.get(offer.instance_type.name)))
+            found.append(_machine(pool, offer, table, spot.get(offer.instance_type.name)))
     return sorted(found, key=_by_price)
 
 
-def _machine(pool: Pool, offer: Offer, cards: Cards, spot: Offer | None) -> AddedMachine:
+def _machine(pool: Pool, offer: Offer, table: NodeLabels, spot: Offer | None) -> AddedMachine:
     """Return the machine at its price on demand or, if the pool rents spot only, at the estimate for that."""
-    hardware, markets = offer.instance_type, _markets(pool, offer.instance_type, cards)
+    hardware, markets = offer.instance_type, _markets(pool, offer.instance_type, table)
     spot = spot if _SPOT in markets and spot is not None and spot.usd_per_hour is not None else None
     spot_only = markets == (_SPOT,)
     priced = spot if spot_only and spot is not None else offer
@@ -316,7 +318,7 @@ def _machine(pool: Pool, offer: Offer, cards: Cards, spot: Offer | None) -> Adde
         estimated=priced.estimated or spot_only,
         spot_only=spot_only,
         spot_usd_per_hour=spot.usd_per_hour if spot else None,
-        most=pool.room(hardware, cards.resource),
+        most=pool.room(hardware, table.resource),
     )
 
 

@@ -119,24 +119,24 @@ class KubernetesTarget:
         return self._room_on(self._nodes_now(deployment.region), deployment, revision, replicas)
 
     def _room_on(self, nodes: Sequence[Node], deployment: Deployment, revision: Revision, replicas: int) -> Room:
-        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.kubernetes.node_labels import NodeLabels  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.kubernetes.placement import Placement, used_selectors  # noqa: PLC0415
 
-        place, cards, plan = deployment.region, Cards.packaged(), revision.plan
+        place, table, plan = deployment.region, NodeLabels.packaged(), revision.plan
         if plan is None:
             raise ValueError("the record has no plan")
         catalog, asked = self.catalog(), plan.requirements
         placement = Placement(
             nodes=nodes,
             growth=lambda: self._growth(place, catalog),
-            used=used_selectors(self.cloud(place).api, deployment.name, cards),
+            used=used_selectors(self.cloud(place).api, deployment.name, table),
             types=catalog.instance_types(),
-            cards=cards,
+            labels=table,
         )
-        card, gpus = plan.chosen.accelerator, plan.chosen.num_shard
+        accelerator, gpus = plan.chosen.accelerator, plan.chosen.num_shard
         most, budget = asked.replicas.most or 0, asked.budget_usd_per_hour
-        selector = placement.selector(revision.number, card, gpus, replicas=replicas, most=most, budget=budget)
-        return placement.room(selector, card, gpus)
+        selector = placement.selector(revision.number, accelerator, gpus, replicas=replicas, most=most, budget=budget)
+        return placement.room(selector, accelerator, gpus)
 
     def follow(self, deployment: Deployment, replicas: Replicas, options: KubernetesOptions) -> ChangeSet:
         from tgi_deploy.targets.kubernetes.autoscalers import steps  # noqa: PLC0415 -- planning loads nothing that acts
@@ -199,20 +199,20 @@ class KubernetesTarget:
         )
 
     def _growth(self, place: str, catalog: Catalog) -> Growth:
-        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks
+        from tgi_deploy.targets.kubernetes.node_labels import NodeLabels  # noqa: PLC0415 -- only planning for a cluster asks
         from tgi_deploy.targets.kubernetes.pools import growth  # noqa: PLC0415
 
-        return growth(self.cloud(place).api, Cards.packaged(), catalog)
+        return growth(self.cloud(place).api, NodeLabels.packaged(), catalog)
 
     def _nodes_now(self, place: str) -> Sequence[Node]:
         """Return the nodes with what all pods leave, this tool's included."""
         return self._nodes(place, self.catalog(), lambda _labels: False)
 
     def _nodes(self, place: str, catalog: Catalog, ours: Callable[[Mapping[str, str]], bool]) -> Sequence[Node]:
-        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks
+        from tgi_deploy.targets.kubernetes.node_labels import NodeLabels  # noqa: PLC0415 -- only planning for a cluster asks
         from tgi_deploy.targets.kubernetes.nodes import read_nodes  # noqa: PLC0415
 
-        return read_nodes(self.cloud(place).api, Cards.packaged(), catalog, ours=ours)
+        return read_nodes(self.cloud(place).api, NodeLabels.packaged(), catalog, ours=ours)
 
     def front(self, context: TargetContext, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
         """Return the Service; None inside the cluster, where a revision can be reached only once the Service has it."""

@@ -13,8 +13,8 @@ from fakes.kubernetes_api import FakeCluster, failure, node
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.reconcile.errors import LostReplyError, ThrottledError
 from tgi_deploy.targets.kubernetes.api import Api
-from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.placement import Placement
@@ -48,7 +48,7 @@ def cloud(cluster: FakeCluster) -> KubernetesCloud:
 
 def supply(*nodes: dict[str, Any]) -> Supplied:
     catalog = open_catalog()
-    found = read_nodes(api(FakeCluster(nodes=list(nodes))), Cards.packaged(), catalog, ours=is_any_deployment)
+    found = read_nodes(api(FakeCluster(nodes=list(nodes))), NodeLabels.packaged(), catalog, ours=is_any_deployment)
     return supplied(found, PLACE, catalog, Growth())
 
 
@@ -65,7 +65,7 @@ def test_a_plan_gets_the_most_that_one_node_has_left_of_each_card():
         ({"unschedulable": True}, "it is cordoned"),
         ({"ready": False}, "it is not ready"),
         ({"taints": [{"key": "team", "effect": "NoSchedule"}]}, "it has the taint team"),
-        ({"labels": {"nvidia.com/gpu.product": "Voodoo"}}, "its card is unknown"),
+        ({"labels": {"nvidia.com/gpu.product": "Voodoo"}}, "its accelerator is unknown"),
     ],
 )
 def test_a_node_that_takes_no_pods_is_left_out_with_the_reason(changes: dict[str, Any], why: str):
@@ -287,9 +287,9 @@ def test_scaling_changes_the_number_alone_and_nothing_if_it_is_the_same():
 @pytest.mark.parametrize(("gpus", "replicas"), [(1, 7), (2, 3), (4, 1), (8, 0)])
 def test_a_replica_has_room_only_on_one_node(gpus: int, replicas: int):
     nodes = [node("a", gpus=4), node("b", gpus=4, requested=1), node("c", gpus=8, unschedulable=True)]
-    found = read_nodes(api(FakeCluster(nodes=nodes)), Cards.packaged(), open_catalog(), ours=is_any_deployment)
-    cluster = Placement(nodes=found, growth=Growth, used={}, types={}, cards=Cards.packaged())
-    assert cluster.room(Cards.packaged().selector("L40S"), "L40S", gpus).there == replicas
+    found = read_nodes(api(FakeCluster(nodes=nodes)), NodeLabels.packaged(), open_catalog(), ours=is_any_deployment)
+    cluster = Placement(nodes=found, growth=Growth, used={}, types={}, labels=NodeLabels.packaged())
+    assert cluster.room(NodeLabels.packaged().selector("L40S"), "L40S", gpus).there == replicas
 
 
 def test_an_end_by_the_oom_killer_is_named_while_the_container_waits_to_start_again():

@@ -13,10 +13,10 @@ from fakes.kubernetes_api import FakeCluster, failure
 from tgi_deploy.errors import ConflictError, InputError
 from tgi_deploy.reconcile.ends import TAG_IDLE_S
 from tgi_deploy.targets.kubernetes.api import Api
-from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.limits import enforcer, limit_manifests
 from tgi_deploy.targets.kubernetes.manifests import deployment, workload
+from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.resources import KINDS, OWN_KINDS, PATHS
 from tgi_deploy.templating import render_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLACE = Place.of("kubernetes:team-a@dev")
-NODES = Cards.packaged().selector("L40S")
+NODES = NodeLabels.packaged().selector("L40S")
 NAME = "tgi-deploy-demo"
 TAGS = {TAG_NAME: "demo", TAG_ID: "id1", TAG_KEY: "serviceaccount", TAG_SPEC: "abc"}
 NOW = datetime(2026, 1, 9, 12, 0, tzinfo=UTC)

@@ -17,7 +17,6 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.ends import NO_LIMIT, TAG_LEASE
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.autoscalers import autoscaler_state, available
-from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.doctor import examined
 from tgi_deploy.targets.kubernetes.enforcing import Enforcers, Workloads
@@ -25,6 +24,7 @@ from tgi_deploy.targets.kubernetes.front import Services
 from tgi_deploy.targets.kubernetes.gateway import all_listeners
 from tgi_deploy.targets.kubernetes.ingress import ingress_findings
 from tgi_deploy.targets.kubernetes.limits import enforcer
+from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, nodes_without_plugin, read_nodes
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.kubernetes.place import Place
@@ -148,8 +148,8 @@ class Server(FakeCluster):
 
 
 @cache
-def cards() -> Cards:
-    return Cards.packaged()
+def cards() -> NodeLabels:
+    return NodeLabels.packaged()
 
 
 def nodes(api: Api) -> None:

@@ -15,15 +15,15 @@ from builders.hostile import HOSTILE
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.kubernetes.artifacts import render_artifact
-from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.manifests import manifests, workload
+from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
 
-NODES = Cards.packaged().selector("L40S")
+NODES = NodeLabels.packaged().selector("L40S")
 
 
 def with_engine(*, replicas: int = 1, **changes: Any) -> Deployable:
@@ -203,4 +203,6 @@ def test_what_a_cluster_cannot_run_is_refused(deployable: Deployable, code: str)
 
 def test_every_card_of_the_labels_is_in_the_catalog():
     document = json.loads(Path(profiles_dir(), "kubernetes/nodes.json").read_text(encoding="utf-8"))
-    assert set(open_catalog().accelerators()) >= {card for row in document["labels"] for card in row["cards"].values()}
+    assert set(open_catalog().accelerators()) >= {
+        name for row in document["labels"] for name in row["accelerators"].values()
+    }

@@ -25,9 +25,9 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.plan_files import PlanFiles
 from tgi_deploy.operations.results.planning import plan_result
 from tgi_deploy.targets.kubernetes.api import Api
-from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.doctor import examined
+from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.pools import growth
@@ -112,7 +112,7 @@ def test_a_pool_may_add_what_its_requirements_and_limits_allow(path: Path):
     case = tomllib.loads(path.read_text(encoding="utf-8"))
     labels = case.get("labels", IN_VIRGINIA)
     server = cluster(*(pool(**item) for item in case["pools"]), **labels)
-    found = growth(Api(place=Place.of(PLACE), sender=server), Cards.packaged(), open_catalog())
+    found = growth(Api(place=Place.of(PLACE), sender=server), NodeLabels.packaged(), open_catalog())
     added = {name: [item.pool, item.instance_type, item.most] for name, item in found.machines.items()}
     assert added == case["added"]
     assert [item.message for item in found.notices] == case.get("notices", [])
@@ -134,7 +134,7 @@ def test_without_karpenter_or_without_permission_no_node_is_added():
     neither = FakeCluster(refusals=FORBIDDEN)
     malformed = cluster({"metadata": {"name": "gpu"}, "spec": {"template": "\u202e"}})
     found = [
-        growth(Api(place=Place.of(PLACE), sender=server), Cards.packaged(), open_catalog())
+        growth(Api(place=Place.of(PLACE), sender=server), NodeLabels.packaged(), open_catalog())
         for server in (absent, neither, hidden, malformed)
     ]
     assert [item.machines for item in found] == [{}, {}, {}, {}]
@@ -419,7 +419,7 @@ def test_a_pool_that_rents_spot_only_has_the_spot_price_as_an_estimate():
 
 
 def test_without_a_spot_price_the_on_demand_price_is_an_upper_bound():
-    offer = next(iter(growth(api_of(cluster(pool(requirements=SPOT))), Cards.packaged(), open_catalog()).every))
+    offer = next(iter(growth(api_of(cluster(pool(requirements=SPOT))), NodeLabels.packaged(), open_catalog()).every))
     unknown = replaced(offer, usd_per_hour=Decimal("1.861"), spot_usd_per_hour=None)
     price = f"at most $1.861/h, the on-demand price in us-east-1 (estimated {offer.price_date}), for a spot node"
     assert price in unknown.notice().message

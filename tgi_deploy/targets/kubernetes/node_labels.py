@@ -49,14 +49,14 @@ class NodeSelector(Frozen, frozen=True, kw_only=True):
         return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
-class Cards:
+class NodeLabels:
     """`known` returns the accelerator of an instance type, or None; the first label that a node has decides."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
 
     @classmethod
-    def packaged(cls) -> Cards:
+    def packaged(cls) -> NodeLabels:
         return cls(Store.behind().json("kubernetes/nodes.json"))
 
     @property
@@ -90,15 +90,15 @@ class Cards:
 
     @cached_property
     def _tables(self) -> Mapping[str, Mapping[str, str]]:
-        return {row["label"]: row["cards"] for row in self._document["labels"]}
+        return {row["label"]: row["accelerators"] for row in self._document["labels"]}
 
     def selector(self, accelerator: str) -> NodeSelector:
         """Return the nodes of an accelerator where it is not known which labels they have.
 
         Raises InputError `accelerator_not_in_cluster`.
         """
-        label, cards = next(iter(self._tables.items()))
-        values = tuple(sorted(value for value, name in cards.items() if name == accelerator))
+        label, known = next(iter(self._tables.items()))
+        values = tuple(sorted(value for value, name in known.items() if name == accelerator))
         if not values:
             raise InputError(
                 "accelerator_not_in_cluster",
@@ -133,8 +133,8 @@ class Cards:
 
     def of_labels(self, labels: Mapping[str, str]) -> tuple[str, NodeSelector] | None:
         """Return a node's accelerator and how to select such nodes; None if its labels do not name one."""
-        for label, cards in self._tables.items():
+        for label, known in self._tables.items():
             value = labels.get(label, "")
-            if value in cards:
-                return cards[value], self._by(label, (value,))
+            if value in known:
+                return known[value], self._by(label, (value,))
         return None
