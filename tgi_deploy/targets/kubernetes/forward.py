@@ -63,16 +63,12 @@ class Forwards:
             threading.Thread(target=self._carry, args=(near, end), name="forwarded", daemon=True).start()
 
     def _carry(self, near: socket.socket, end: TunnelEnd) -> None:
-        try:
-            with near, self._open(end) as far:
-                threading.Thread(target=_outward, args=(near, far), name="outward", daemon=True).start()
-                try:
-                    _inward(far, near)
-                finally:
-                    with suppress(OSError):
-                        near.shutdown(socket.SHUT_RDWR)  # ends the other thread's wait
-        except (DeployError, OSError, WebSocketException, ValueError) as error:
-            CALLS.info("forwarding to %s: %s", end.machine_id, one_line(str(error)))
+        with near:
+            try:
+                with self._open(end) as far:
+                    _exchange(near, far)
+            except (DeployError, OSError, WebSocketException, ValueError) as error:
+                CALLS.info("forwarding to %s: %s", end.machine_id, one_line(str(error)))
 
     def _open(self, end: TunnelEnd) -> ClientConnection:
         """Connect to the container port of the newest ready pod. A failure is retried: nothing has been sent yet.
@@ -111,6 +107,15 @@ def _connected(transport: Transport, path: str) -> ClientConnection:
         compression=None,
         proxy=None,
     )
+
+
+def _exchange(near: socket.socket, far: ClientConnection) -> None:
+    threading.Thread(target=_outward, args=(near, far), name="outward", daemon=True).start()
+    try:
+        _inward(far, near)
+    finally:
+        with suppress(OSError):
+            near.shutdown(socket.SHUT_RDWR)  # ends the other thread's wait
 
 
 def _outward(near: socket.socket, far: ClientConnection) -> None:
