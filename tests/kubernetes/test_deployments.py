@@ -62,6 +62,7 @@ def test_several_replicas_are_all_ready_and_one_of_them_may_be_evicted(namespace
     eventually(lambda: endpoints(namespace) == {pod["status"]["podIP"] for pod in pods})
     code, scaled = run("scale", NAME, "2")
     assert (code, scaled["data"]["before"], scaled["data"]["replicas"]) == (0, 3, 2)
+    eventually(lambda: len(namespace.pods()) == 2)  # until then the third one has its GPU
     code, scaled = run("scale", NAME, "4")
     assert code == 0, scaled["errors"]
     assert len(namespace.ready()) == 4

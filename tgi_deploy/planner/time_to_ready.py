@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tgi_deploy.values.hardware import InstanceType
-    from tgi_deploy.values.plan import Candidate, Storage
+    from tgi_deploy.values.plan import Candidate, Plan, Storage
     from tgi_deploy.values.plan_document import PlannedPhase
 
 _LAUNCH_S: Final = 40.0
@@ -62,8 +62,16 @@ class PhaseEstimate(Frozen, frozen=True, kw_only=True):
     amount_mb: float = 0.0
 
 
-def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """Return the phases from the launch to the first answer, in order. An owned machine needs no time to boot."""
+def moved_machines(plan: Plan, *, rolling: bool) -> int:
+    """Return how many machines an update may replace one after the other: all of a range may run."""
+    return (plan.request.replicas.most or plan.chosen.replicas) if rolling else 1
+
+
+def estimate(candidate: Candidate, *, moved: int = 1) -> tuple[PhaseEstimate, ...]:
+    """Return the phases from the launch to the first answer, in order. An owned machine needs no time to boot.
+
+    `moved`: how many machines a service replaces one after the other in an update; first ones start side by side.
+    """
     host = tuple(
         replaced(phase, expected_s=0.0) if _is_up(candidate) and phase.phase in _ONLY_RENTED else phase
         for phase in _host_phases(candidate.offer.instance_type, candidate.storage)
@@ -71,7 +79,7 @@ def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     phases = (*host, *candidate.engine.startup)
     if candidate.offer.instance_type.status == "hosted":
         starts_s = sum(phase.expected_s for phase in phases)
-        service_s = _SERVICE_S + (max(candidate.machines, candidate.replicas) - 1) * (_SERVICE_S + starts_s)
+        service_s = _SERVICE_S + (moved - 1) * (_SERVICE_S + starts_s)
         phases = tuple(
             replaced(phase, floor_s=phase.floor_s + service_s) if phase.phase == _LAST else phase for phase in phases
         )

@@ -160,7 +160,10 @@ class PlannedEngine(Document, frozen=True, kw_only=True):
 
 
 class PlannedBreakeven(Document, frozen=True, kw_only=True):
-    """A fallback, and the `utilization` from which the more expensive of the two costs less per token."""
+    """A fallback, and the `utilization` from which the more expensive of the two costs less per token.
+
+    `more_expensive` is None in plans that earlier versions wrote.
+    """
 
     instance_type: str
     region: str
@@ -168,7 +171,7 @@ class PlannedBreakeven(Document, frozen=True, kw_only=True):
     num_shard: int
     quantize: str
     usd_per_million_output_tokens: Decimal | None
-    more_expensive: Literal["chosen", "fallback"]
+    more_expensive: Literal["chosen", "fallback"] | None = None
     utilization: float | None
 
 

@@ -148,8 +148,10 @@ def test_nothing_is_seen_of_a_services_machine_before_its_container_starts() -> 
     assert first.deadline_s == first.stall_s == 2400
 
 
-def test_a_service_may_replace_one_machine_after_the_other() -> None:
-    hosted = offer(instance_type=instance_type(status="hosted"))
-    (*phases, one), (*_, three) = (estimate(candidate(offer=hosted, machines=many, replicas=many)) for many in (1, 3))
-    starts_s = one.expected_s + sum(item.expected_s for item in phases)
-    assert three.deadline_s - one.deadline_s == pytest.approx(2 * (900 + starts_s))
+def test_a_service_may_replace_one_machine_after_the_other_but_starts_them_side_by_side() -> None:
+    hosted = candidate(offer=offer(instance_type=instance_type(status="hosted")), machines=3, replicas=3)
+    (*phases, first), (*_, update) = estimate(hosted), estimate(hosted, moved=3)
+    starts_s = first.expected_s + sum(item.expected_s for item in phases)
+    assert update.deadline_s - first.deadline_s == pytest.approx(2 * (900 + starts_s))
+    alone = replaced(hosted, machines=1, replicas=1)
+    assert estimate(alone)[-1].deadline_s == first.deadline_s

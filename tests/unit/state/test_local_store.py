@@ -95,6 +95,14 @@ def test_a_first_release_record_is_written_in_the_current_schema():
     assert not {"wish", "plan", "usd_per_hour", "ttl_s", "attempt"} & json.loads(codec.encode(found)).keys()
 
 
+def test_a_record_without_the_later_names_of_plan_fields_is_read(store):
+    found = codec.decode((FIRST_RELEASE / "deployment.json").read_text())
+    text = codec.encode(found)
+    assert "more_expensive" in text
+    former = codec.decode(text.replace("more_expensive", "dearer"))
+    assert {item.more_expensive for item in former.plan.breakeven} == {None}
+
+
 def test_first_release_events_mark_the_machine():
     lines = (FIRST_RELEASE / "events.jsonl").read_text().splitlines()
     events = [codec.decode_event(line) for line in lines]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.launching.launch import pending_revision, pool_of
 from tgi_deploy.operations.planning.documents import plan_to_record
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.planner.time_to_ready import estimate, moved_machines
 from tgi_deploy.rollout.stages import next_number
 from tgi_deploy.targets.protocol import EarlyFront
 from tgi_deploy.text import usd
@@ -94,7 +94,8 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
     if rollout is None or current.plan is None or current.number == rollout.destination:
         return None
     new, rolls = plan_to_record(plan, candidate), deployment.rolling
-    starts_s = round(sum(phase.expected_s for phase in estimate(candidate)))
+    moved = moved_machines(plan, rolling=rolls)
+    starts_s = round(sum(phase.expected_s for phase in estimate(candidate, moved=moved)))
     drain_s = current.grace_s if front is None else front.grace_s(deployment)
     overlap_s = starts_s + drain_s if rolls else 0
     price = candidate.rent_usd_per_hour

@@ -98,9 +98,9 @@ def resized(
     if machine is not None and not replicas.varies:
         context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": replicas.least})
     if machine is not None:
-        _tag_price(context, deployment, machine)
         data = event_data(machine, machine.attributes, deployment)
         executor.event(deployment, RESIZED, f"{before.words} replicas became {replicas.words}", data=data)
+        _tag_price(context, deployment, machine)
     ready = _all_ready(context, deployment) if wait else None
     if ready is not None:
         deployment = in_its_pool(context, deployment)
@@ -108,9 +108,12 @@ def resized(
 
 
 def in_its_pool(context: Context, deployment: Deployment) -> Deployment:
-    """Record in which pool a deployment runs whose cloud chose it, and the price there: of several, the highest."""
+    """Record in which pool a deployment runs whose cloud chose it, and the price there: of several, the highest.
+
+    Machines that an autoscaler adds later can come from any pool.
+    """
     revision, machine = deployment.current, deployment.machine
-    if machine is None or not revision.any_pool:
+    if machine is None or not revision.any_pool or bounds_of(deployment).varies:
         return deployment
     found = context.cloud(machine.place).handler(machine.kind).read(machine.attributes)
     kinds = found.attributes.get("instance_type", "").split(", ") if found is not None else []
@@ -120,9 +123,9 @@ def in_its_pool(context: Context, deployment: Deployment) -> Deployment:
     pools = (*used, *(pool for pool in revision.pools if pool not in used))
     executor = context.executor()
     deployment = executor.save(deployment.with_revision(replaced(revision, pools=pools, any_pool=False)))
-    _tag_price(context, deployment, machine)
     text = f"{machine.attributes['id']} runs on {' and '.join(kinds)}"
     executor.event(deployment, PRICED, text, data=event_data(machine, machine.attributes, deployment))
+    _tag_price(context, deployment, machine)
     return deployment
 
 
@@ -131,10 +134,14 @@ def _price(pool: Pool) -> Decimal:
 
 
 def _tag_price(context: Context, deployment: Deployment, machine: ResourceRecord) -> None:
-    """Tag a machine with its price now, for computers without the record."""
+    """Tag a machine with its price now, for computers without the record. A failure is only a warning."""
     price = deployment.price_of(machine.key)
-    if price is not None:
+    if price is None:
+        return
+    try:
         context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"tags": {TAG_PRICE: str(price)}})
+    except DeployError as problem:
+        context.reporter.note(f"the tag with the price was not updated: {problem.message}")
 
 
 def bounds_of(deployment: Deployment) -> Replicas:
@@ -190,7 +197,7 @@ def _planned(plan: Plan, number: int) -> Plan:
 def with_replicas(
     context: Context, request: LaunchRequest, deployment: Deployment, *, dry_run: bool
 ) -> tuple[Deployment, tuple[Problem, ...]]:
-    """Set an existing deployment's replicas to those of the plan; return the record and a warning about the change."""
+    """Set an existing deployment's replicas to those of the plan; return the record and warnings about the change."""
     asked, target = request.plan.request.replicas, context.target(deployment.target)
     if deployment.plan is None or not isinstance(target, Scaling):
         return deployment, ()
@@ -200,9 +207,12 @@ def with_replicas(
     if before == replicas:
         return deployment, ()
     if dry_run:
-        return deployment, (warning("replicas_changed", f"{before.words} replicas would become {replicas.words}"),)
-    deployment = resized(context, deployment, replicas, request.options, wait=request.wait).deployment
-    return deployment, (warning("replicas_changed", f"{before.words} replicas became {replicas.words}"),)
+        remarks = _check_room(context, target, deployment, replicas)
+        changed = warning("replicas_changed", f"{before.words} replicas would become {replicas.words}")
+        return deployment, (changed, *remarks)
+    done = resized(context, deployment, replicas, request.options, wait=request.wait)
+    changed = warning("replicas_changed", f"{before.words} replicas became {replicas.words}")
+    return done.deployment, (changed, *done.remarks)
 
 
 def _with_size(deployment: Deployment, replicas: Replicas, range_: Replicas) -> Deployment:
@@ -257,12 +267,13 @@ def _check_room(context: Context, target: Scaling, deployment: Deployment, repli
     cut = target.cut_off(deployment) if replicas.least < running and isinstance(target, Cutting) else None
     if cut is not None:
         found.append(cut)
+    costs = list[Problem]()  # those of the largest number that there is room for
     for number in dict.fromkeys((replicas.least, replicas.most or replicas.least)):
         shortage = target.shortage(deployment, number - running) if number > running else None
         if shortage is None:
             continue
-        if shortage.severity == "warning" and number == replicas.most:
-            found.append(shortage)
+        if shortage.severity == "warning":
+            costs = [shortage]
         elif shortage.severity == "error" and number > replicas.least and shortage.code in _ROOM:
             text = f"at most {number} replicas: {shortage.message}"
             found.append(warning("no_room_to_grow", text, "more start only once there is room for them"))
@@ -272,9 +283,9 @@ def _check_room(context: Context, target: Scaling, deployment: Deployment, repli
                 f"scaling '{deployment.name}' to {number}: {shortage.message}",
                 hint=f"{shortage.hint}; nothing has changed",
             )
-    for item in found:
+    for item in (*found, *costs):
         context.reporter.warn(item)
-    return tuple(found)
+    return (*found, *costs)
 
 
 def _all_ready(context: Context, deployment: Deployment) -> ReadyReport:

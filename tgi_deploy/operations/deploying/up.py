@@ -70,7 +70,7 @@ from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.limits import LeaseKeeper, Running
 from tgi_deploy.operations.watching.lookup import price_of_all
 from tgi_deploy.operations.watching.status import added_rules
-from tgi_deploy.planner.time_to_ready import estimate, phases_of_start
+from tgi_deploy.planner.time_to_ready import estimate, moved_machines, phases_of_start
 from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.rollout.stages import (
     as_recreate,
@@ -499,21 +499,21 @@ def _make_ready(
     deployment = executor.save(shown.leased_until(lease.until))
     if not request.wait:
         return replace(outcome, deployment=deployment)
-    made = replaced(only_launched(deployment), endpoint=url)
-    check_key(made)
+    check_key(made := replaced(only_launched(deployment), endpoint=url))
     try:
-        ready = wait(lease.kept_by(context), made, estimate(candidate))
+        phases = estimate(candidate, moved=moved_machines(request.plan, rolling=deployment.rolling))
+        ready = wait(lease.kept_by(context), made, phases)
         deployment = keep_certificate(context, deployment.leased_until(lease.until))
         proof = prove_service(context, _proof_request(request, only_launched(deployment), url, ready))
     except DeployError as error:
         raise _failed(context, request, deployment.leased_until(lease.until), error, existing) from error
     since = deployment.rollout and deployment.rollout.refuses_since
     deployment = promote(context, deployment.leased_until(lease.until), url)
-    refused = context.clock.now() - since if since else None
+    refused_s = (context.clock.now() - since).total_seconds() if since else None
     what = f"{deployment.endpoint} serves {request.plan.request.model.name}"
     executor.event(deployment, "ready", what, data=proof.measured)
     done = finish(context, in_its_pool(context, deployment))
-    refused_s = refused.total_seconds() if refused else done.refused_s
+    refused_s = done.refused_s if refused_s is None else refused_s
     return replace(outcome, ready=ready, proof=proof, refused_s=refused_s, deployment=done.deployment)
 
 

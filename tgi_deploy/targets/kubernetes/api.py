@@ -131,11 +131,12 @@ class Api:
             reply = Reply.of(bounded_json.parse(answer.body))
             if answer.succeeded:
                 return read(reply)
+            problem = refused(answer.status, reply, doing=doing, place=self.place, changing=changing)
         except (ValueError, ReplyError) as error:
             raise self._unreadable(answer.status, doing, error, changing=changing) from error
         if missing and answer.status == NOT_FOUND:
             return None
-        raise refused(answer.status, reply, doing=doing, place=self.place, changing=changing)
+        raise problem
 
     def _unreadable(self, status: int, doing: str, error: Exception, *, changing: bool) -> DeployError:
         why = f"{doing}: the reply is not that of a Kubernetes API server (status {status}: {error})"

@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.kubernetes.pods import serving
 from tgi_deploy.targets.kubernetes.transport import CALLS
+from tgi_deploy.targets.reply import ReplyError
 from tgi_deploy.text import one_line
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Forwards:
             try:
                 with self._open(end) as far:
                     _exchange(near, far)
-            except (DeployError, OSError, WebSocketException, ValueError) as error:
+            except (DeployError, ReplyError, OSError, WebSocketException, ValueError) as error:
                 CALLS.info("forwarding to %s: %s", end.machine_id, one_line(str(error)))
 
     def _open(self, end: TunnelEnd) -> ClientConnection:

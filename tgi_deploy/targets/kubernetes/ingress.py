@@ -77,7 +77,8 @@ def ingress_manifest(labels: Mapping[str, str], options: KubernetesOptions, cont
     """Return the Ingress to the Service with these labels. `controller` is that of its class, empty if unknown."""
     name = labels[SHARED_NAME]
     rows = Store.behind().json("kubernetes/ingress.json")["controllers"]
-    annotations = dict(next((row["annotations"] for row in rows if row["controller"] == controller), {}))
+    known: Mapping[str, Mapping[str, str]] = next((row for row in rows if row["controller"] == controller), {})
+    annotations = {**known.get("annotations", {}), **(known.get("tls_annotations", {}) if options.encrypted else {})}
     if options.cluster_issuer:
         annotations[_ISSUER] = options.cluster_issuer
     backend = {"service": {"name": name, "port": {"name": HTTP}}}

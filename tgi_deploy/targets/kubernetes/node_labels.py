@@ -34,9 +34,10 @@ class NodeSelector(Frozen, frozen=True, kw_only=True):
         named = self.values if self.label == self.type_label else ()
         return frozenset({*named, self.added} - {""})
 
-    def accepts(self, kind: str) -> bool:
-        """Return whether it selects a node of the GPU that is of this instance type."""
-        return self.label != self.type_label or kind in self.types
+    def accepts(self, kind: str, own: NodeSelector | None) -> bool:
+        """Return whether it selects a node of this instance type that `own` would select."""
+        labeled = own is not None and own.label == self.label and bool({*own.values} & {*self.values})
+        return labeled or kind in self.types
 
     @property
     def terms(self) -> Mapping[str, Any]:
@@ -118,7 +119,8 @@ class NodeLabels:
         affinity = spec.optional_part("affinity").optional_part("nodeAffinity")
         required = affinity.optional_part("requiredDuringSchedulingIgnoredDuringExecution")
         for term in required.optional_parts("nodeSelectorTerms"):
-            chosen += [(item.text("key"), item.texts("values")) for item in term.optional_parts("matchExpressions")]
+            expressions = (item for item in term.optional_parts("matchExpressions") if item.text("operator") == "In")
+            chosen += [(item.text("key"), item.texts("values")) for item in expressions]
         known = [item for item in chosen if item[0] in {*self._tables, self.instance_label}]
         if not known:
             return None

@@ -71,6 +71,10 @@ class Room(Frozen, frozen=True, kw_only=True):
         if new is None:
             if self.there < replicas:
                 yield self._shortage(replicas)
+            return
+        top = min(max(nodes, self.new_nodes(most)), new.most)
+        if problem := self._over_budget(new, top, budget, billed):
+            yield problem
         elif nodes > new.most:
             yield error(
                 "no_free_gpus",
@@ -78,12 +82,13 @@ class Room(Frozen, frozen=True, kw_only=True):
                 f"leave room for {new.most}",
                 hint="raise the limits of the NodePool, or plan for fewer replicas",
             )
-        elif problem := self._over_budget(new, max(nodes, min(self.new_nodes(most), new.most)), budget, billed):
-            yield problem
         elif nodes:
-            there = f"; nodes that are there have room for {self.there} of {replicas}" if self.there else ""
+            there = f"; existing nodes have room for {self.there} of {replicas}" if self.there else ""
             notice = new.notice(nodes)
             yield replaced(notice, message=notice.message + there)
+        if top > nodes and problem is None:
+            notice = new.notice(top)
+            yield replaced(notice, message=f"for up to {plural(most, 'replica')}, {notice.message}")
 
     def later(self, replicas: int) -> Iterator[Problem]:
         """Yield what the pods of so many replicas may cost if they lose the nodes that they have."""
@@ -100,8 +105,8 @@ class Room(Frozen, frozen=True, kw_only=True):
             return None
         return error(
             "over_budget",
-            f"no node has room, and {plural(nodes, 'new node')} ({new.instance_type}, {rate(price)} in all) would "
-            f"exceed the budget of {rate(budget)}",
+            f"existing nodes have room for {self.there}, and {plural(nodes, 'new node')} of {new.instance_type} would "
+            f"bring the price to {rate(price)}: the budget is {rate(budget)}",
             hint="raise --budget, or free a GPU: 'kubectl describe nodes' shows who requests what",
         )
 
@@ -132,8 +137,8 @@ class Placement(Frozen, frozen=True, kw_only=True):
 
     def room(self, selector: NodeSelector, accelerator: str, gpus: int) -> Room:
         """Return the room for pods that select nodes of an accelerator this way."""
-        fits = (node for node in self.nodes if node.accelerator == accelerator and selector.accepts(node.instance_type))
-        free = [node.free for node in fits]
+        known = (node for node in self.nodes if node.accelerator == accelerator)
+        free = [node.free for node in known if selector.accepts(node.instance_type, node.selector)]
         added = self.growth().added(accelerator, gpus) if selector.types else ()
         new = (item for item in added if item.instance_type in selector.types)
         there = sum(number // gpus for number in free)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal, InvalidOperation
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem, warning
@@ -117,7 +118,8 @@ def growth(api: Api, table: NodeLabels, catalog: Catalog) -> Growth:
         return _unread(malformed.message, "'kubectl get nodepools -o yaml' shows them")
     kinds = [item for item in catalog.instance_types().values() if item.status == "offered" and _is_whole(item)]
     pools = [pool for pool in found if any(_markets(pool, item, table) for item in kinds)]
-    pools.sort(key=lambda pool: (-pool.weight, pool.name))
+    # Karpenter's order, `OrderByWeight`: of equal weights, the later name is first.
+    pools.sort(key=attrgetter("weight", "name"), reverse=True)
     return _growth_of(pools, catalog, table, _region(api, table) if pools else "")
 
 
@@ -149,7 +151,10 @@ def _growth_of(pools: Sequence[Pool], catalog: Catalog, table: NodeLabels, regio
             notices.append(warning("node_left_out", text))
         else:
             usable.append(pool)
-    return Growth(every=tuple(_machines(usable, offers, catalog, table)), notices=tuple(notices))
+    return Growth(
+        every=tuple(_machines(usable, offers, catalog, table)),
+        notices=tuple(sorted(notices, key=attrgetter("message"))),
+    )
 
 
 def _pool(item: Reply, table: NodeLabels) -> Pool:
@@ -292,22 +297,26 @@ def _machines(
     spot = {item.instance_type.name: item for item in catalog.offers(regions, (_SPOT,))}
     found = []
     for offer in offers:
-        pool = next((item for item in pools if _fits(item, offer, table)), None)
-        if pool is not None:
-            found.append(_machine(pool, offer, table, spot.get(offer.instance_type.name)))
+        fits = [pool for pool in pools if _fits(pool, offer, table)]
+        if fits:
+            found.append(_machine(fits, offer, table, spot.get(offer.instance_type.name)))
     return sorted(found, key=_by_price)
 
 
-def _machine(pool: Pool, offer: Offer, table: NodeLabels, spot: Offer | None) -> AddedMachine:
-    """Return the machine at its price on demand or, if the pool rents spot only, at the estimate for that."""
-    hardware, markets = offer.instance_type, _markets(pool, offer.instance_type, table)
+def _machine(pools: Sequence[Pool], offer: Offer, table: NodeLabels, spot: Offer | None) -> AddedMachine:
+    """Return the machine at its price on demand or, if all pools rent spot only, at the estimate for that.
+
+    Karpenter takes the next pool if the first has no room or no capacity.
+    """
+    hardware = offer.instance_type
+    markets = {market for pool in pools for market in _markets(pool, hardware, table)}
     spot = spot if _SPOT in markets and spot is not None and spot.usd_per_hour is not None else None
-    spot_only = markets == (_SPOT,)
+    spot_only = markets == {_SPOT}
     priced = spot if spot_only and spot is not None else offer
     if priced.usd_per_hour is None:
         raise AssertionError("only priced offers count")
     return AddedMachine(
-        pool=pool.name,
+        pool=" or ".join(pool.name for pool in pools),
         instance_type=hardware.name,
         accelerator=hardware.accelerator.name,
         accelerator_count=hardware.accelerator_count,
@@ -318,7 +327,7 @@ def _machine(pool: Pool, offer: Offer, table: NodeLabels, spot: Offer | None) ->
         estimated=priced.estimated or spot_only,
         spot_only=spot_only,
         spot_usd_per_hour=spot.usd_per_hour if spot else None,
-        most=pool.room(hardware, table.resource),
+        most=sum(pool.room(hardware, table.resource) for pool in pools),
     )
 
 

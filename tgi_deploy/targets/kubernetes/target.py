@@ -162,9 +162,11 @@ class KubernetesTarget:
         if machine is None or plan is None or found is None:
             return error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
         nodes, budget = self._nodes_now(machine.place), plan.requirements.budget_usd_per_hour
-        names = {pod.node for pod in found[1] if pod.counts}
-        billed = max(plan.cost.usd_per_hour, added_usd_per_hour(nodes, names, self.catalog()))
+        pods = [pod for pod in found[1] if pod.counts]
         room = self._room_on(nodes, deployment, deployment.current, more)
+        pending = 0 if room.new is None else room.new.usd_per_hour * sum(not pod.node for pod in pods)
+        added = added_usd_per_hour(nodes, {pod.node for pod in pods}, self.catalog()) + pending
+        billed = max(plan.cost.usd_per_hour * len(pods) / plan.chosen.replicas, added)
         rooms = tuple(room.findings(more, budget=budget, billed=billed))
         quotas = short_of_quota(self.cloud(machine.place).api, found[0].pod_needs, more)
         errors = [item for item in (*rooms, *quotas) if item.severity == "error"]

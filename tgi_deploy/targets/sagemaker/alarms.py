@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from tgi_deploy.reconcile.errors import ResourceNotFoundError
+from tgi_deploy.reconcile.errors import ExistsError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, acknowledged, carries, each, tag_list, tags_of
 from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name, place_of
-from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, Found
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +50,9 @@ class Alarms:
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- repeating this call changes nothing
         name = properties["name"]
+        former = self.read({"id": f"{ALARM}/{name}"})
+        if former is not None and former.tags.get(TAG_ID) != tags.get(TAG_ID):
+            raise ExistsError(f"the alarm {name} exists and does not belong to this deployment")
         dimensions = {"EndpointName": properties["endpoint"], "VariantName": VARIANT, "EndpointConfigName": name}
         self.api.ask(
             "put_metric_alarm",

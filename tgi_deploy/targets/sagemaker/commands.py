@@ -80,6 +80,7 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
             f"aws sagemaker delete-endpoint --endpoint-name {endpoint} {region}",
             f"aws sagemaker list-endpoint-configs {contains}",
             f"aws sagemaker list-models {contains}",
+            f"aws cloudwatch describe-alarms --alarm-name-prefix {endpoint_name(name)} {region}",
         ),
         proof=f"aws resourcegroupstaggingapi get-resources {region} {tagged}   # the proof: an empty list",
     )

@@ -2,7 +2,7 @@
 
 The schedule is created before the endpoint. Its role may delete only this endpoint. SageMaker refuses to delete an
 endpoint that it is creating or updating, so the schedule tries again every few minutes until it is removed itself. What
-is left then is free of charge; `down` and `gc` find it by its tags.
+is left then is free of charge except for an alarm; `down` and `gc` find it by its tags.
 """
 
 from __future__ import annotations

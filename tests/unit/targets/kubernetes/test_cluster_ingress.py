@@ -94,6 +94,15 @@ def test_an_ingress_leads_to_the_service_of_all_revisions():
     assert "annotations" not in ingress_manifest(LABELS, options, "example.com/other")["metadata"]
 
 
+@pytest.mark.parametrize(
+    ("own", "listeners"), [({"tls_secret": "web"}, '[{"HTTPS":443}]'), ({"plaintext": True}, None)]
+)
+def test_a_load_balancer_of_aws_listens_for_tls_alone_where_the_host_has_a_certificate(own: Any, listeners: str | None):
+    options = KubernetesOptions(**HOST, **KEY, **own)
+    found = ingress_manifest(LABELS, options, "ingress.k8s.aws/alb")["metadata"]["annotations"]
+    assert found.get("alb.ingress.kubernetes.io/listen-ports") == listeners
+
+
 def classes(**found: bool) -> dict[tuple[str, str], Any]:
     note = "ingressclass.kubernetes.io/is-default-class"
     return {

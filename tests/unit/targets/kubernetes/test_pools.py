@@ -339,7 +339,7 @@ def test_scale_counts_the_nodes_that_a_pool_may_add_and_names_their_price(tmp_pa
     commands.up()
     (found,) = [line for line in commands.scale(4) if line.startswith("new_node")]
     assert found.startswith("new_node 2 new nodes by the NodePool gpu: g6e.xlarge, $1.861/h each on demand")
-    assert found.endswith("nodes that are there have room for 1 of 3")
+    assert found.endswith("existing nodes have room for 1 of 3")
     assert server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] == 4
 
 
@@ -360,7 +360,7 @@ def test_scale_adds_the_price_of_new_nodes_to_that_of_those_it_has(tmp_path: Pat
     commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S)), budget="3")
     commands.up()
     commands.server.nodes.append(node("added", requested=1, labels={TYPE: "g6e.xlarge", **IN_VIRGINIA}))
-    with pytest.raises(DeployError, match=r"\$3.722/h in all") as caught:
+    with pytest.raises(DeployError, match=r"bring the price to \$3.722/h") as caught:
         commands.scale(2)
     assert caught.value.code == "over_budget"
 
@@ -375,7 +375,7 @@ def test_scale_counts_the_nodes_that_were_added_for_a_plan_without_a_price(tmp_p
         server.nodes.append(node(f"added-{number}", requested=1, labels={**labels, **IN_VIRGINIA}))
         server.objects["pods", pod]["spec"] |= {"nodeName": f"added-{number}"}
     server.nodes[0]["requested"] = 1
-    with pytest.raises(DeployError, match=r"\$5.583/h in all"):
+    with pytest.raises(DeployError, match=r"bring the price to \$5.583/h"):
         commands.scale(4)
 
 
@@ -423,3 +423,52 @@ def test_without_a_spot_price_the_on_demand_price_is_an_upper_bound():
     unknown = replaced(offer, usd_per_hour=Decimal("1.861"), spot_usd_per_hour=None)
     price = f"at most $1.861/h, the on-demand price in us-east-1 (estimated {offer.price_date}), for a spot node"
     assert price in unknown.notice().message
+
+
+def test_of_several_pools_the_highest_price_counts_and_all_of_their_room():
+    server = cluster(
+        pool("spot", requirements=SPOT, weight=100, limits={"nvidia.com/gpu": "1"}),
+        pool("rest", requirements=L40S, limits={"nvidia.com/gpu": "2"}),
+    )
+    every = growth(api_of(server), NodeLabels.packaged(), open_catalog()).every
+    found = next(item for item in every if item.instance_type == "g6e.xlarge")
+    assert (found.pool, found.most, found.spot_only, found.estimated) == ("spot or rest", 3, False, False)
+    assert found.usd_per_hour == planned(cluster(pool(requirements=L40S)), budget="5").data.plan.chosen.usd_per_hour
+
+
+def test_the_budget_also_limits_a_range_that_ends_beyond_the_limits_of_the_pool(tmp_path: Path):
+    server = cluster(pool(requirements=L40S, limits={"nvidia.com/gpu": "4"}), nodes=(node("there"),))
+    server.groups = METRICS
+    commands = Commands(tmp_path / "state", server, budget="4")
+    commands.up()
+    with pytest.raises(DeployError) as caught:
+        commands.scale(1, 9)
+    assert caught.value.code == "over_budget"
+
+
+def test_pods_that_wait_for_their_node_count_against_the_budget(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S), nodes=(node("there"),)), budget="4")
+    commands.up()
+    commands.scale(3)
+    for number, name in enumerate(sorted(name for kind, name in commands.server.objects if kind == "pods")):
+        spec = commands.server.objects["pods", name]["spec"]
+        if number:
+            spec.pop("nodeName", None)
+    with pytest.raises(DeployError, match="bring the price to"):
+        commands.scale(5)
+
+
+def test_a_dry_run_of_another_number_names_the_price_of_new_nodes(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S), nodes=(node("there"),)))
+    commands.up()
+    commands.options["replicas"] = "3"
+    outcome = commands._up(*commands.planned(), dry_run=True)
+    assert {"replicas_changed", "new_node"} <= {item.code for item in outcome.remarks}
+
+
+def test_a_node_that_the_pods_do_not_select_is_not_room(tmp_path: Path):
+    bare = {TYPE: "g6e.2xlarge", "nvidia.com/gpu.product": "", **IN_VIRGINIA}
+    server = cluster(pool(requirements=L40S), nodes=(node("full", requested=1), node("unlabeled", labels=bare)))
+    commands = Commands(tmp_path / "state", server)
+    (found,) = [item.message for item in commands.findings(commands.planned()) if item.code == "new_node"]
+    assert found.startswith("a new node by the NodePool gpu")

@@ -339,6 +339,12 @@ def tagged_usd(account, revision=1):
     return Decimal(next(item["Value"] for item in tags if item["Key"] == TAG_PRICE))
 
 
+def test_the_highest_price_counts_as_long_as_an_autoscaler_may_take_machines_of_any_pool(account):
+    made = pooled("1", "3")
+    ranging = replaced(made, request=replaced(made.request, replicas=Replicas(least=1, most=4)))
+    assert account.up(plan=ranging).current.any_pool
+
+
 @pytest.mark.parametrize(("full", "usd"), [((), "1"), (("ml.own",), "3")])
 def test_the_price_is_that_of_the_pool_that_serves(account, full, usd):
     account.hosting.full = frozenset(full)
