@@ -42,12 +42,12 @@ def prepare(program, monkeypatch, case):
     shorter = case.get("deadline_s", {})
     usual = bringing_up.estimate
 
-    def urgent(candidate):
+    def urgent(candidate, **how):
         return tuple(
             replace(item, deadline_s=shorter[item.phase], limit_s=shorter[item.phase])
             if item.phase in shorter
             else item
-            for item in usual(candidate)
+            for item in usual(candidate, **how)
         )
 
     monkeypatch.setattr(bringing_up, "estimate", urgent)
