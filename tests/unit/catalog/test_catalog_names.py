@@ -74,8 +74,9 @@ def test_bad_hardware(text):
     assert len(caught.value.message) < 200
 
 
-def test_arm_hosts_are_known():
-    machine = CATALOG.owned_supply(release="3.3.7", hardware="1xGH200-96GB").offers[0].instance_type
+@pytest.mark.parametrize("hardware", ["1xGH200-96GB", "1xT4g"])
+def test_arm_hosts_are_known(hardware):
+    machine = CATALOG.owned_supply(release="3.3.7", hardware=hardware).offers[0].instance_type
     assert machine.cpu_arch == "arm64"
 
 

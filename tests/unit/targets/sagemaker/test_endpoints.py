@@ -345,6 +345,22 @@ def test_the_highest_price_counts_as_long_as_an_autoscaler_may_take_machines_of_
     assert account.up(plan=ranging).current.any_pool
 
 
+def test_a_refused_price_tag_does_not_hide_a_new_number_from_the_receipt(account):
+    account.up()
+    account.hosting.refusals["add_tags"] = refusal("AccessDeniedException", "not allowed")
+    scale(account.context, "demo", exactly(3))
+    assert "resized" in {event.code for event in account.around.store.events("demo")}
+    assert any("the tag with the price was not updated" in line for line in account.around.recorder.lines)
+
+
+def test_an_alarm_of_the_name_that_is_not_the_deployments_is_left_alone(account):
+    account.up()
+    account.hosting.alarms["tgi-deploy-demo-r2"] = {"Tags": [], "Namespace": "Own"}
+    with pytest.raises(DeployError):
+        account.up(plan=another())
+    assert account.hosting.alarms == {"tgi-deploy-demo-r2": {"Tags": [], "Namespace": "Own"}}
+
+
 @pytest.mark.parametrize(("full", "usd"), [((), "1"), (("ml.own",), "3")])
 def test_the_price_is_that_of_the_pool_that_serves(account, full, usd):
     account.hosting.full = frozenset(full)
