@@ -61,7 +61,7 @@ def has_image(service: str, release: str) -> bool:
 
 
 def volume_gib(hardware: InstanceType, image_bytes: int, weights_bytes: int) -> int:
-    """Return the size of the volume: none where the machine has drives of its own."""
+    """Return the size of the volume: none if the machine has its own drives."""
     if hardware.nvme_bytes:
         return 0
     return LOG_GIB + math.ceil((image_bytes + weights_bytes * 11 // 10) / GIB)

@@ -235,7 +235,7 @@ class Planning(ClientBase):
         return entry_result(name, catalog, self._hosted(catalog), region=region, release=catalog.default_release)
 
     def _hosted(self, catalog: Catalog) -> tuple[Catalog, ...]:
-        """Return the catalogs of all services that have machines of their own."""
+        """Return the catalogs of all services that have their own machines."""
         services = (target.facts.service for target in wiring.targets())
         return tuple(catalog.hosted(service) for service in services if service)
 

@@ -44,7 +44,7 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_S)]
 
 
-# A value in the `data` of a problem; each code has keys of its own.
+# A value in the `data` of a problem; each code has its own keys.
 Scalar = bool | int | float | str | None
 Row = Mapping[str, Scalar]
 Fact = Scalar | Sequence[Scalar | Row] | Row

@@ -1,6 +1,6 @@
 """No answer is cut off: streams of 100 s stay open while their endpoint is updated, rolled back and scaled out.
 
-In a sandbox of its own, in which time passes slowly enough that a stream takes as long as on a real machine.
+In a separate sandbox, in which time passes slowly enough that a stream takes as long as on a real machine.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def compare(
     names: Sequence[str], catalog: Catalog, *, region: str, release: str, hosted: Sequence[Catalog] = ()
 ) -> tuple[HardwareEntry, ...]:
-    """Return one entry per name, in order. `hosted` are the catalogs of services, which have machines of their own.
+    """Return one entry per name, in order. `hosted` are the catalogs of services, which have their own machines.
 
     Raises InputError `unknown_accelerator`, `unknown_instance_type`, `unknown_region` or
     `unknown_engine_version`.

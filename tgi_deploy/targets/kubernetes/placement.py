@@ -73,9 +73,11 @@ class Room(Frozen, frozen=True, kw_only=True):
                 yield self._shortage(replicas)
             return
         top = min(max(nodes, self.new_nodes(most)), new.most)
-        if problem := self._over_budget(new, top, budget, billed):
-            yield problem
-        elif nodes > new.most:
+        over = self._over_budget(new, top, budget, billed)
+        if over is not None:
+            yield over
+            return
+        if nodes > new.most:
             yield error(
                 "no_free_gpus",
                 f"{plural(nodes, 'new node')} of {new.instance_type} needed: the limits of the NodePool {new.pool} "
@@ -86,7 +88,7 @@ class Room(Frozen, frozen=True, kw_only=True):
             there = f"; existing nodes have room for {self.there} of {replicas}" if self.there else ""
             notice = new.notice(nodes)
             yield replaced(notice, message=notice.message + there)
-        if top > nodes and problem is None:
+        if top > nodes:
             notice = new.notice(top)
             yield replaced(notice, message=f"for up to {plural(most, 'replica')}, {notice.message}")
 

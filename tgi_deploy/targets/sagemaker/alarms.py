@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.reconcile.errors import ExistsError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, acknowledged, carries, each, tag_list, tags_of
-from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name, place_of
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
+from tgi_deploy.targets.sagemaker.listing import described, found_with_tags
+from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,26 +84,11 @@ class Alarms:
     def _described(self, doing: str, **asked: Any) -> list[Found]:  # noqa: ANN401 -- the API's own
         read = each("MetricAlarms", _alarm)
         listed = self.api.list("describe_alarms", doing, read, service=SERVICE, AlarmTypes=["MetricAlarm"], **asked)
-        known = [(item, self._tags(item["arn"])) for item in sorted(listed, key=lambda item: item["id"])]
-        return [self._found(item, tags) for item, tags in known if tags is not None]
+        return found_with_tags(self.api, ALARM, listed, self._tags)
 
     def _tags(self, arn: str) -> dict[str, str] | None:
-        """Return its tags; None if it was deleted in between."""
         doing = "reading an alarm's tags"
-        try:
-            return self.api.ask("list_tags_for_resource", doing, tags_of, service=SERVICE, ResourceARN=arn)
-        except ResourceNotFoundError:
-            return None
-
-    def _found(self, item: dict[str, str], tags: dict[str, str]) -> Found:
-        return Found(
-            key=tags.get(TAG_KEY, ALARM),
-            kind=ALARM,
-            place=place_of(self.api.region),
-            attributes=item,
-            tags=tags,
-            state="available",
-        )
+        return described(self.api, "list_tags_for_resource", doing, tags_of, service=SERVICE, ResourceARN=arn)
 
 
 def _alarm(item: Reply) -> dict[str, str]:

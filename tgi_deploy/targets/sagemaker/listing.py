@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.aws.api import carries, each, tags_of
-from tgi_deploy.targets.sagemaker.names import PREFIX, endpoint_name
-from tgi_deploy.values.resource import TAG_NAME
+from tgi_deploy.targets.sagemaker.names import PREFIX, endpoint_name, place_of
+from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tgi_deploy.targets.aws.api import Api
     from tgi_deploy.targets.reply import Reply
@@ -19,12 +19,30 @@ SERVICE: Final = "sagemaker"
 _T = TypeVar("_T")
 
 
-def described(api: Api, method: str, doing: str, read: Callable[[Reply], _T], **parameters: str) -> _T | None:
+def described(
+    api: Api, method: str, doing: str, read: Callable[[Reply], _T], *, service: str = SERVICE, **parameters: str
+) -> _T | None:
     """Return what `read` finds in a description; None if the resource does not exist."""
     try:
-        return api.ask(method, doing, read, service=SERVICE, **parameters)
+        return api.ask(method, doing, read, service=service, **parameters)
     except ResourceNotFoundError:
         return None
+
+
+def found_with_tags(
+    api: Api, kind: str, listed: Iterable[dict[str, str]], tags_of_one: Callable[[str], dict[str, str] | None]
+) -> list[Found]:
+    """Return the resources of a kind by their attributes, sorted by id, without those that were deleted in between.
+
+    `tags_of_one` returns the tags for an ARN; None if the resource no longer exists.
+    """
+    known = [(item, tags_of_one(item["arn"])) for item in sorted(listed, key=lambda item: item["id"])]
+    place = place_of(api.region)
+    return [
+        Found(key=tags.get(TAG_KEY, kind), kind=kind, place=place, attributes=item, tags=tags, state="available")
+        for item, tags in known
+        if tags is not None
+    ]
 
 
 def listed_with_tags(

@@ -15,9 +15,10 @@ from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, carries, each
 from tgi_deploy.targets.reply import ReplyError
-from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name, place_of
+from tgi_deploy.targets.sagemaker.listing import described, found_with_tags
+from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name
 from tgi_deploy.text import one_line
-from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, AutoscalerState, Found
+from tgi_deploy.values.resource import TAG_NAME, AutoscalerState, Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,28 +120,14 @@ class ScalableTargets:
             "describe_scalable_targets", doing, each("ScalableTargets", _target), service=SERVICE, **_AT, **asked
         )
         ours = (item for item in listed if item["id"].startswith(resource_id(PREFIX, variant="")))
-        known = [(item, self._tags(item["arn"])) for item in sorted(ours, key=lambda item: item["id"])]
-        return [self._found(item, tags) for item, tags in known if tags is not None]
+        return found_with_tags(self.api, TARGET, ours, self._tags)
 
     def _tags(self, arn: str) -> dict[str, str] | None:
         """Return its tags; None if it was deregistered in between. Targets of before 2023 have no ARN and no tags."""
         if not arn:
             return None
-        try:
-            return self.api.ask("list_tags_for_resource", "reading a scalable target's tags",
-                                lambda reply: reply.table("Tags"), service=SERVICE, ResourceARN=arn)  # fmt: skip
-        except ResourceNotFoundError:
-            return None
-
-    def _found(self, item: dict[str, str], tags: dict[str, str]) -> Found:
-        return Found(
-            key=tags.get(TAG_KEY, TARGET),
-            kind=TARGET,
-            place=place_of(self.api.region),
-            attributes=item,
-            tags=tags,
-            state="available",
-        )
+        return described(self.api, "list_tags_for_resource", "reading a scalable target's tags",
+                         lambda reply: reply.table("Tags"), service=SERVICE, ResourceARN=arn)  # fmt: skip
 
 
 def state_of(api: Api, endpoint: str, wanted: Replicas) -> AutoscalerState:
