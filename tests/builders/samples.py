@@ -1,4 +1,7 @@
-"""Selects cases from large sets, always the same ones: `some` leaves the rest to THOROUGH=1, `quick` to `sandbox`."""
+"""Selects cases from large sets, always the same ones.
+
+`some` and `SPARSE` leave the rest to THOROUGH=1, `quick` to the group `sandbox`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 THOROUGH: Final = bool(os.environ.get("THOROUGH"))
+# Of the calls at which a program may be killed, one in so many is tried.
+SPARSE: Final = 1 if THOROUGH else 2
 
 
 def some(cases: Sequence[T], most: int) -> Sequence[T]:

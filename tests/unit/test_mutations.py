@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from mutations.kinds import SHARES, inputs
 
 pytestmark = pytest.mark.slow
-SAMPLE = 120
+SAMPLE = 60
 
 
 @pytest.mark.parametrize("kind", SHARES)

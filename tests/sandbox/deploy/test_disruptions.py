@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from builders.samples import some
 from disruptions import matrix, storm
 from disruptions.checks import Account
 from disruptions.program import Program
@@ -68,7 +69,7 @@ def test_every_operation_is_in_a_group():
 
 each_operation = pytest.mark.parametrize(
     "operation",
-    [pytest.param(name, marks=in_group(number)) for number, group in enumerate(GROUPS) for name in group],
+    some([pytest.param(name, marks=in_group(number)) for number, group in enumerate(GROUPS) for name in group], 6),
 )
 
 

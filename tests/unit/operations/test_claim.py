@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from builders.plans import candidate, engine
+from builders.samples import SPARSE
 from fakes.cloud import FakeWorld, KilledError
 from fakes.computer import FakeComputer, on, plan, request
 
@@ -107,7 +108,7 @@ def test_of_two_concurrent_updates_one_wins_and_the_other_names_its_owner(tmp_pa
     old, anns, bobs = plan(), _scheme("awq"), _scheme("gptq")
     plans = {"none": old, "awq": anns, "gptq": bobs}
     how = {"wait": True, "strategy": strategy, "plan_revision": lambda item: (plans[item.plan.chosen.quantize], ())}
-    for at in range(1, 99, 1 if knows == "the record" else 3):
+    for at in range(1, 99, SPARSE if knows == "the record" else 3):
         office = Office(tmp_path / str(at))
         bring_up(office.ann, old, wait=True)
         if knows == "the record":

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 from builders.plans import candidate
+from builders.samples import SPARSE
 from fakes.cloud import FakeCloud, KilledError
 from fakes.computer import FakeComputer, offer, on, plan, request
 
@@ -390,7 +391,7 @@ def finish(around, then):
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("killed", [stop, start], ids=["stop", "start"])
 def test_after_a_kill_at_any_call_the_next_command_finishes(tmp_path, killed, after, then, every):
-    for ordinal in range(1, 100, every):
+    for ordinal in range(1, 100, every * SPARSE):
         around = FakeComputer(home=tmp_path / str(ordinal))
         around.world.slow_to_stop = 2
         bring_up(around, settings={"max_spend_usd": Decimal(9), "lease_s": HOUR_S})

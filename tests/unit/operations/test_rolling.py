@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 
 import pytest
+from builders.samples import SPARSE
 from builders.updates import NEW, OLD, THIRD, bring_up, fails_for, roll_back
 from fakes.cloud import KilledError
 from fakes.computer import FakeComputer, on, plan
@@ -224,7 +225,7 @@ def could_cost(around):
 @pytest.mark.parametrize("after", [False, True])
 def test_an_abandoned_update_costs_at_most_max_spend(tmp_path, after):
     both = 0
-    for ordinal in range(1, 500):
+    for ordinal in range(1, 500, SPARSE):
         around = FakeComputer(home=tmp_path / str(ordinal))
         bring_up(around, settings=NINE)
         around.clock.seconds += 3600
@@ -374,7 +375,7 @@ def test_a_rollback_is_a_rolling_update(around):
 @pytest.mark.parametrize(("then", "every"), [("on", 1), ("back", 1), ("elsewhere", 2), ("down", 3)])
 @pytest.mark.parametrize("after", [False, True])
 def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, then, every, after):
-    for ordinal in range(1, 500, every):
+    for ordinal in range(1, 500, every * SPARSE):
         around = FakeComputer(home=tmp_path / str(ordinal))
         bring_up(around)
         around.world.kill_at(ordinal, after=after)

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from builders import updates
 from builders.plans import candidate
+from builders.samples import SPARSE
 from builders.updates import NEW, OLD, THIRD, fails_for
 from fakes.cloud import KilledError
 from fakes.computer import FakeComputer, FakeEngine, on, plan
@@ -232,7 +233,7 @@ def test_a_reached_max_spend_is_rejected_before_anything_is_removed(around):
 @pytest.mark.parametrize(("then", "every"), [("on", 1), ("back", 2), ("elsewhere", 3), ("down", 4)])
 @pytest.mark.parametrize("after", [False, True])
 def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, then, every, after):
-    for ordinal in range(1, 500, every):
+    for ordinal in range(1, 500, every * SPARSE):
         around = FakeComputer(home=tmp_path / str(ordinal))
         bring_up(around)
         around.world.kill_at(ordinal, after=after)
