@@ -258,11 +258,13 @@ def _replicas(
 ) -> Iterator[Replica]:
     """Yield the machines of a deployment, the serving one first; for a machine with several replicas, those."""
     first, now = machine_of(deployment, seen), context.clock.now()
-    if first and state and len(state.replicas) > 1:
-        number = revision_of(first.key)
-        yield from (_replica(item, number, first.place, now) for item in state.replicas)
+    others = other_machines(deployment, seen)
+    if first and state and len(state.replicas) > (not others):
+        for found in (first, *others):
+            parts = (state if found is first else context.cloud(found.place).machine(found.id)).replicas
+            yield from (_replica(item, revision_of(found.key), found.place, now) for item in parts)
         return
-    for found in (first, *other_machines(deployment, seen)) if first else ():
+    for found in (first, *others) if first else ():
         made = created_at(found)
         yield Replica(
             id=found.id,
