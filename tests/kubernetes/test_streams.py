@@ -8,6 +8,7 @@ still reads the end of the request's body (golang/go: net/http/httputil), so it 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,4 +87,33 @@ def test_streams_of_100_s_outlive_an_update_a_rollback_a_restart_and_a_smaller_n
     assert (crowd.cut, crowd.refused) == ([], []), sorted(crowd.lasted_s)
     assert crowd.whole > 2 * STREAMS
     assert min(crowd.lasted_s) > LEAST_S
+    changed(run, "down", NAME, "--yes")
+
+
+def fewest_ready(namespace, stop, found):
+    """Note how many pods are ready, until the event is set."""
+    while not stop.wait(0.2):
+        found.append(len(namespace.ready()))
+
+
+def test_streams_outlive_an_update_in_steps_and_never_fewer_pods_are_ready(namespace, run):
+    namespace.plane.engines(speed=SPEED)
+    three = (*UP, "--replicas", "3")
+    changed(run, *three)
+    if not can_bind(namespace.ready()[0]["status"]["podIP"], 0):
+        pytest.skip("pods have addresses on this computer only for root")
+    crowd = Callers(
+        url="", path="/generate_stream", body=BODY, last=b'"details":null}\n\n', renewed=True, namespace=namespace
+    )
+    stop, ready = threading.Event(), []
+    counting = threading.Thread(target=fewest_ready, args=(namespace, stop, ready), daemon=True)
+    counting.start()
+    with streaming(crowd, STREAMS, apart_s=0.3):
+        changed(run, *three, "--engine-version", "3.3.6")
+    stop.set()
+    counting.join()
+    assert (crowd.cut, crowd.refused) == ([], []), sorted(crowd.lasted_s)
+    assert min(crowd.lasted_s) > LEAST_S
+    assert min(ready) == 3
+    assert {pod["spec"]["containers"][0]["image"].partition("@")[0][-5:] for pod in namespace.ready()} == {"3.3.6"}
     changed(run, "down", NAME, "--yes")
