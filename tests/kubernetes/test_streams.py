@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,10 +91,22 @@ def test_streams_of_100_s_outlive_an_update_a_rollback_a_restart_and_a_smaller_n
     changed(run, "down", NAME, "--yes")
 
 
-def fewest_ready(namespace, stop, found):
-    """Note how many pods are ready, until the event is set."""
-    while not stop.wait(0.2):
-        found.append(len(namespace.ready()))
+@contextmanager
+def counted(look):
+    """Yield a list to which the number of what `look` returns is added five times a second."""
+    found, stop = [], threading.Event()
+
+    def count():
+        while not stop.wait(0.2):
+            found.append(len(look()))
+
+    counting = threading.Thread(target=count, daemon=True)
+    counting.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        counting.join()
 
 
 def test_streams_outlive_an_update_in_steps_and_never_fewer_pods_are_ready(namespace, run):
@@ -105,13 +118,8 @@ def test_streams_outlive_an_update_in_steps_and_never_fewer_pods_are_ready(names
     crowd = Callers(
         url="", path="/generate_stream", body=BODY, last=b'"details":null}\n\n', renewed=True, namespace=namespace
     )
-    stop, ready = threading.Event(), []
-    counting = threading.Thread(target=fewest_ready, args=(namespace, stop, ready), daemon=True)
-    counting.start()
-    with streaming(crowd, STREAMS, apart_s=0.3):
+    with counted(namespace.ready) as ready, streaming(crowd, STREAMS, apart_s=0.3):
         changed(run, *three, "--engine-version", "3.3.6")
-    stop.set()
-    counting.join()
     assert (crowd.cut, crowd.refused) == ([], []), sorted(crowd.lasted_s)
     assert min(crowd.lasted_s) > LEAST_S
     assert min(ready) == 3
