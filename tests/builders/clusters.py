@@ -91,3 +91,10 @@ def planned(scheme="none", replicas=1, *, exactly=False):
     chosen = candidate(offer=there, engine=run, replicas=replicas)
     asked = {"replicas": Replicas(least=replicas, most=replicas)} if exactly else {}
     return plan(chosen=chosen, regions=("local",), markets=("owned",), hardware="1xL40S", quantize=scheme, **asked)
+
+
+def nodepool(gpus):
+    """Return a NodePool that may add so many nodes with an L40S."""
+    family = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}
+    template = {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}, "requirements": [family]}}
+    return {"metadata": {"name": "gpu"}, "spec": {"limits": {"nvidia.com/gpu": str(gpus)}, "template": template}}

@@ -105,6 +105,14 @@ def turns_back(deployment: Deployment) -> bool:
     return is_promoted(deployment) and source is not None and source.state == "failed"
 
 
+def next_commands(deployment: Deployment) -> str:
+    """Return the commands that finish a promoted update of which both revisions run."""
+    rollback, rollout = f"'tgi-deploy rollback {deployment.name}'", deployment.rollout
+    if rollout is None or turns_back(deployment):
+        return f"{rollback} goes on"
+    return f"the same 'up' goes on, {rollback} goes back to revision {rollout.source}"
+
+
 def mark_turned_back(deployment: Deployment) -> Deployment:
     """Return the record of a promoted update that goes back: its new machine is now the one to be removed."""
     rollout = deployment.rollout

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from builders.clusters import SHARED, Cluster
+from builders.clusters import SHARED, Cluster, nodepool
 from fakes.cloud import KilledError
+from fakes.kubernetes_api import node
 
 from tgi_deploy.cli.views.deployment import update_text
 from tgi_deploy.cli.views.status import status_text
@@ -151,7 +152,7 @@ def break_second(cluster):
     cluster.server.after_call = after
 
 
-def mend(cluster):
+def fix(cluster):
     cluster.server.after_call, cluster.server.pod_status = None, None
 
 
@@ -160,7 +161,7 @@ def fail_second(cluster):
     break_second(cluster)
     with pytest.raises(NotHealthyError) as raised:
         cluster.up("awq")
-    mend(cluster)
+    fix(cluster)
     return raised.value
 
 
@@ -170,8 +171,8 @@ def test_a_replica_that_does_not_become_ready_stops_the_update_with_both_revisio
     assert "'tgi-deploy rollback demo' goes back to revision 1" in error.hint
     assert (cluster.names("deployments"), cluster.behind.count(OLD)) == ([OLD, NEW], 1)
     text = status_text(status(cluster.context(), "demo"))
-    assert "2, serving; revision 1 still runs, too: the same 'up' finishes the update" in text
-    assert "'tgi-deploy rollback demo' goes back to 1" in text
+    assert "2, serving; 1 still runs, too: the same 'up' goes on" in text
+    assert "'tgi-deploy rollback demo' goes back to revision 1" in text
     assert "1 ready, 1 running of revision 2" in text
     assert "1 ready of revision 1" in text
 
@@ -293,3 +294,26 @@ def test_after_a_kill_down_leaves_nothing(cluster):
         cluster.server.on_request = cluster.server.on_reply = lambda _request: None
         cluster.down()
         assert cluster.server.objects == {}
+
+
+def quota(cluster, gpus):
+    """Give the namespace a quota with so many GPUs left."""
+    status = {"hard": {"requests.nvidia.com/gpu": str(gpus)}, "used": {"requests.nvidia.com/gpu": "0"}}
+    cluster.server.objects["resourcequotas", "team"] = {"metadata": {"name": "team"}, "spec": {}, "status": status}
+
+
+def test_a_quota_counts_as_room_for_some_or_for_none(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=4, replicas=2)
+    cluster.up()
+    quota(cluster, 1)
+    assert asked_before(cluster).at_a_time == 1
+    quota(cluster, 0)
+    recreated(cluster, "the quotas allow 0 more")
+
+
+def test_a_pool_that_may_add_one_node_makes_room_for_one_replica(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=2, replicas=2)
+    cluster.server.nodes.append(node("cpu", gpus=0, labels={"topology.kubernetes.io/region": "us-east-1"}))
+    cluster.up()
+    cluster.server.objects["nodepools", "gpu"] = nodepool(1)
+    assert asked_before(cluster).at_a_time == 1

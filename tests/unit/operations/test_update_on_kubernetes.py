@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from builders.clusters import PLACE, SHARED, Cluster
+from builders.clusters import PLACE, SHARED, Cluster, nodepool
 from fakes.cloud import KilledError
 from fakes.computer import FakeEngine
 from fakes.kubernetes_api import node
@@ -40,13 +40,6 @@ def test_the_question_before_an_update_names_the_pods_own_time_for_open_requests
     cluster.up("awq", confirm=lambda proposal: asked.append(proposal.update))
     (update,) = asked
     assert (update.strategy, update.drain_s, update.downtime_s) == ("rolling", 431, 0)
-
-
-def nodepool(gpus):
-    """Return a NodePool that may add so many nodes with an L40S."""
-    family = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}
-    template = {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}, "requirements": [family]}}
-    return {"metadata": {"name": "gpu"}, "spec": {"limits": {"nvidia.com/gpu": str(gpus)}, "template": template}}
 
 
 @pytest.mark.parametrize(

@@ -132,10 +132,8 @@ def _revision_words(status: Status, recorded: Deployment) -> str:
     current, rollout = recorded.current, recorded.rollout
     if rollout is None:
         return f"{current.number}, {current.state}"
-    if rollout.stage == "promoted" and status.machine is not None and status.machine.replicas:
-        back = f"'tgi-deploy rollback {recorded.name}' goes back to {rollout.source}"
-        old = f"{rollout.source} still runs, too: the same 'up' finishes the update, {back}"
-        return f"{current.number}, {current.state}; revision {old}"
+    if status.two_revisions:
+        return f"{current.number}, {current.state}; {rollout.source} still runs, too: {status.two_revisions}"
     if rollout.stage == "promoted":
         old = f"the machine of revision {rollout.source} is still running: 'up' removes it"
         return f"{current.number}, {current.state}; {old}"

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import all_ready
+from tgi_deploy.operations.watching.limits import LeaseKeeper
 from tgi_deploy.reconcile.retry import polls
-from tgi_deploy.rollout.stages import mark_turned_back
+from tgi_deploy.rollout.stages import mark_turned_back, next_commands
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.resource import revision_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rollout import SteppedFront
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -60,6 +64,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         return
     if plan.requirements.replicas.varies:
         return  # an autoscaler sets their number: such an update has room for all of them
+    former = replaced(deployment, active=rollout.source)
+    leases = [LeaseKeeper.of(context, item) for item in (deployment, replaced(former, ends=rollout.ends or Ends()))]
     exchange = _Exchange(
         context=context,
         deployment=deployment,
@@ -68,7 +74,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         new=new,
         wanted=plan.chosen.replicas,
         least=min(plan.chosen.replicas, before.chosen.replicas),
-        old_grace_s=front.grace_s(replaced(deployment, active=rollout.source)),
+        old_grace_s=front.grace_s(former),
+        leases=leases,
     )
     try:
         while not exchange.done:
@@ -76,11 +83,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
     except DeployError as error:
         if isinstance(error, NotHealthyError):
             error = with_diagnosis(context, deployment, error)
-        words = (
-            f"revisions {rollout.destination} and {rollout.source} both serve at {deployment.endpoint}: the same 'up' "
-            f"goes on, 'tgi-deploy rollback {deployment.name}' goes back to revision {rollout.source}, "
-            f"'tgi-deploy down {deployment.name}' removes both"
-        )
+        both = f"revisions {rollout.destination} and {rollout.source} both serve at {deployment.endpoint}"
+        words = f"{both}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
@@ -99,6 +103,7 @@ class _Exchange:
     wanted: int
     least: int
     old_grace_s: int
+    leases: Sequence[LeaseKeeper]
 
     @property
     def done(self) -> bool:
@@ -110,6 +115,8 @@ class _Exchange:
         Raises DeployError `no_free_gpus`, NotHealthyError.
         """
         for _ in polls(self.context.clock, replace(self.context.pace.sweep, deadline_s=self.old_grace_s + _FREED_S)):
+            for lease in self.leases:
+                lease.beat()
             ready, there, old = self._ready, self.front.replicas(self.new), self.front.replicas(self.old)
             needed = min(old, max(0, self.least - ready))
             if there < self.wanted:
@@ -121,7 +128,7 @@ class _Exchange:
             if number > there:
                 self._resize(self.new, number)
             if number > ready:
-                all_ready(self.context, self.deployment)
+                all_ready(self.leases[1].kept_by(self.context), self.deployment)
                 self.context.clock.sleep(self.context.pace.health_poll_s)  # until the target, too, has seen them ready
                 return
         raise DeployError(
@@ -137,6 +144,6 @@ class _Exchange:
         return sum(item.status == "ready" for item in replicas)
 
     def _resize(self, machine: ResourceRecord, number: int) -> None:
-        what = f"{plural(number, 'replica')} of revision {revision_of(machine.key) or 1}"
-        self.context.reporter.note(f"continuing with {what}")
+        what = f"revision {revision_of(machine.key) or 1} to {plural(number, 'replica')}"
+        self.context.reporter.note(f"scaling {what}")
         self.context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": number})

@@ -25,6 +25,7 @@ from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import owners_of
+from tgi_deploy.rollout.stages import is_promoted, next_commands
 from tgi_deploy.targets.protocol import Scaling
 from tgi_deploy.values.names import is_name
 from tgi_deploy.values.resource import (
@@ -109,6 +110,12 @@ class Status:
         """Whether its engine was ready before, but does not answer now."""
         ready = self.recorded is not None and self.recorded.status == "ready"
         return ready and self.probe is not None and not self.probe.ok
+
+    @property
+    def two_revisions(self) -> str:
+        """Return what finishes an update of which the replicas of both revisions run; empty if there is none."""
+        both = self.recorded is not None and self.machine is not None and bool(self.machine.replicas)
+        return next_commands(self.recorded) if both and self.recorded and is_promoted(self.recorded) else ""
 
     @property
     def machine_seen(self) -> Found | None:

@@ -79,10 +79,10 @@ class ServiceFront:
         replicas = plan.requirements.replicas
         needed = started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
         room = self.room(deployment, deployment.wanted, needed)
-        short = _shortage(room, plan, needed)
-        fits = self._fitting(room, deployment, needed) if short else needed
-        why = _all_at_once(deployment, plan, fits) if short and fits else ""
-        return "" if fits and not why else f"{short}{why}"
+        fits = self._fitting(room, deployment, needed)
+        short = _shortage(room, plan, needed, fits)
+        why = _all_at_once(deployment, plan, fits) if short and fits < needed else ""
+        return "" if not short or (0 < fits < needed and not why) else f"{short}{why}"
 
     def replicas(self, machine: ResourceRecord) -> int:
         path = Objects(self.api, DEPLOYMENT).path(machine.attributes["id"])
@@ -156,14 +156,15 @@ class ServiceFront:
         yield from ()
 
 
-def _shortage(room: Room, plan: PlanDocument, needed: int) -> str:
-    """Return why there is no room for so many replicas at once; empty if there is."""
+def _shortage(room: Room, plan: PlanDocument, needed: int, fits: int) -> str:
+    """Return why there is no room for the needed replicas at once, of which some fit; empty if there is."""
     asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator} would need room"
     if needed > room.there + room.added:
         return f"{asked}, and the cluster has it for {room.there} more{room.launched}"
     most, budget = plan.requirements.replicas.most or 0, plan.requirements.budget_usd_per_hour
     errors = (item for item in room.findings(needed, most=most, budget=budget) if item.severity == "error")
-    return next((f"{asked}: {item.message}" for item in errors), "")
+    quotas = "" if fits >= needed else f"{asked}, and the quotas allow {fits} more"
+    return next((f"{asked}: {item.message}" for item in errors), quotas)
 
 
 def _all_at_once(deployment: Deployment, plan: PlanDocument, fits: int) -> str:
