@@ -14,6 +14,7 @@ from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+from tgi_deploy.values.ends import WantedEnds
 
 OLD, NEW = SHARED, f"{SHARED}-r2"
 LEAST_MOMENTS = 15
@@ -317,3 +318,36 @@ def test_a_pool_that_may_add_one_node_makes_room_for_one_replica(tmp_path):
     cluster.up()
     cluster.server.objects["nodepools", "gpu"] = nodepool(1)
     assert asked_before(cluster).at_a_time == 1
+
+
+def test_if_something_else_takes_the_place_of_an_old_replica_the_update_stops_with_an_error(cluster):
+    cluster.up()
+
+    def take(done):
+        if done == "scale deployments" and cluster.behind == [OLD, NEW]:
+            cluster.server.nodes[0]["requested"] = 1
+
+    cluster.server.after_call = take
+    with pytest.raises(DeployError) as raised:
+        cluster.up("awq")
+    assert raised.value.code == "no_free_gpus"
+    assert "1 of 2 replicas of the new revision are ready" in raised.value.message
+    assert "revisions 2 and 1 both serve at" in raised.value.hint
+    assert cluster.behind == [OLD, NEW]
+    cluster.server.nodes[0]["requested"] = 0
+    assert cluster.up("awq").rollout is None
+
+
+def test_the_leases_of_both_revisions_are_renewed_in_the_steps(cluster):
+    lease, renewed = WantedEnds(lease_s=60), []
+    cluster.up(ends=lease)
+
+    def look(_asked):
+        annotations = cluster.server.objects["deployments", OLD]["metadata"]["annotations"]
+        renewed.append(annotations["tgi-deploy/lease-until"])
+
+    break_second(cluster)
+    cluster.server.on_request = look
+    with pytest.raises(NotHealthyError):
+        cluster.up("awq", ends=lease)
+    assert len(set(renewed)) > 10

@@ -256,12 +256,13 @@ def finish(context: Context, deployment: Deployment, *, origin: Origin = "up", d
     A rollback (`origin`) goes back to the old machine instead, if its replicas are replaced in steps. Without an
     update, delete resources that a lost request created for another revision. Errors name the serving revision.
     """
-    front, promoted = front_of(context, deployment), is_promoted(deployment)
-    if promoted and origin == "rollback" and isinstance(front, SteppedFront):
+    promoted = is_promoted(deployment)
+    front = front_of(context, deployment) if promoted else None
+    if origin == "rollback" and isinstance(front, SteppedFront):
         deployment = turned_back(context, deployment, dry_run=dry_run)
     if dry_run or (not promoted and (deployment.rollout is not None or not has_outdated(deployment))):
         return Finished(deployment=deployment)
-    if promoted and isinstance(front, SteppedFront):
+    if isinstance(front, SteppedFront):
         replace_replicas(context, deployment, front)
     try:
         if promoted:

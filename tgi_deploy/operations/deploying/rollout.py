@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
@@ -140,8 +139,9 @@ def update_of(
     starts_s = round(sum(phase.expected_s for phase in estimate(candidate, moved=moved)))
     drain_s = current.grace_s if front is None else front.grace_s(deployment)
     at_a_time = first_replicas if rolls and first_replicas < candidate.replicas else 0
-    share = at_a_time / candidate.replicas if at_a_time else 1
-    overlap_s = math.ceil(1 / share) * (starts_s + drain_s) if rolls else 0
+    rounds = -(-candidate.replicas // at_a_time) if at_a_time else 1
+    share = Decimal(at_a_time or candidate.replicas) / candidate.replicas
+    overlap_s = rounds * (starts_s + drain_s) if rolls else 0
     price = candidate.rent_usd_per_hour
     return Update(
         source=current.number,
@@ -155,7 +155,7 @@ def update_of(
         moves=_moves(front),
         drain_s=drain_s,
         overlap_s=overlap_s,
-        extra_usd=None if price is None or not rolls else price * Decimal(share) * overlap_s / 3600,
+        extra_usd=None if price is None or not rolls else price * share * overlap_s / 3600,
         at_a_time=at_a_time,
     )
 

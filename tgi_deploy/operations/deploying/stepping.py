@@ -21,8 +21,6 @@ from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.resource import revision_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rollout import SteppedFront
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -64,8 +62,7 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         return
     if plan.requirements.replicas.varies:
         return  # an autoscaler sets their number: such an update has room for all of them
-    former = replaced(deployment, active=rollout.source)
-    leases = [LeaseKeeper.of(context, item) for item in (deployment, replaced(former, ends=rollout.ends or Ends()))]
+    former = replaced(deployment, active=rollout.source, ends=rollout.ends or Ends())
     exchange = _Exchange(
         context=context,
         deployment=deployment,
@@ -75,7 +72,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         wanted=plan.chosen.replicas,
         least=min(plan.chosen.replicas, before.chosen.replicas),
         old_grace_s=front.grace_s(former),
-        leases=leases,
+        lease=LeaseKeeper.of(context, deployment),
+        old_lease=LeaseKeeper.of(context, former),
     )
     try:
         while not exchange.done:
@@ -103,7 +101,8 @@ class _Exchange:
     wanted: int
     least: int
     old_grace_s: int
-    leases: Sequence[LeaseKeeper]
+    lease: LeaseKeeper
+    old_lease: LeaseKeeper
 
     @property
     def done(self) -> bool:
@@ -115,8 +114,8 @@ class _Exchange:
         Raises DeployError `no_free_gpus`, NotHealthyError.
         """
         for _ in polls(self.context.clock, replace(self.context.pace.sweep, deadline_s=self.old_grace_s + _FREED_S)):
-            for lease in self.leases:
-                lease.beat()
+            self.lease.beat()
+            self.old_lease.beat()
             ready, there, old = self._ready, self.front.replicas(self.new), self.front.replicas(self.old)
             needed = min(old, max(0, self.least - ready))
             if there < self.wanted:
@@ -128,14 +127,14 @@ class _Exchange:
             if number > there:
                 self._resize(self.new, number)
             if number > ready:
-                all_ready(self.leases[1].kept_by(self.context), self.deployment)
+                all_ready(self.old_lease.kept_by(self.context), self.deployment)
                 self.context.clock.sleep(self.context.pace.health_poll_s)  # until the target, too, has seen them ready
                 return
         raise DeployError(
             "no_free_gpus",
             f"updating '{self.deployment.name}': {ready} of {plural(self.wanted, 'replica')} of the new revision are "
             "ready, and there is no room for the next",
-            hint="'kubectl describe nodes' shows what is requested",
+            hint="something else may have taken the place of the old replicas",
         )
 
     @property
