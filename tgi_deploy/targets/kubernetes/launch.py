@@ -125,6 +125,8 @@ class KubernetesLaunch:
         found, documents = (*found, *more), (*documents, *(item.properties["manifest"] for item in more))
         if self._replicas.varies:
             del documents[0]["spec"]["replicas"]
+        else:  # an update may start with fewer
+            documents[0]["spec"]["replicas"] = self.request.plan.chosen.replicas
         if self._exposes_later:
             found = tuple(item for item in found if item.kind not in EXPOSING)
             seen = tuple(item for item in seen if item.kind not in EXPOSING)
