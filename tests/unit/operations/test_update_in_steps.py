@@ -12,9 +12,11 @@ from fakes.kubernetes_api import node
 from tgi_deploy.cli.views.deployment import update_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.request import Replicas
 
 OLD, NEW = SHARED, f"{SHARED}-r2"
 LEAST_MOMENTS = 15
@@ -113,7 +115,23 @@ def recreated(cluster, words, **changes):
 def test_without_any_room_it_is_recreated_as_before(tmp_path):
     cluster = Cluster(tmp_path / "state", gpus=2, replicas=2)
     cluster.up()
+    recreated(cluster, "the cluster has it for 0 more; after 'tgi-deploy scale demo 1' it can go in steps")
+
+
+def test_after_scaling_down_by_one_a_full_cluster_has_room_for_steps(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=3, replicas=3)
+    cluster.up()
+    scale(cluster.context(), "demo", Replicas(least=2, most=2))
+    seen = seen_pods(cluster)
+    cluster.up("awq", replicas=3)
+    assert (min(map(len, seen)), max(map(len, seen)), seen[-1]) == (2, 3, [NEW, NEW, NEW])
+
+
+def test_a_single_replica_without_room_is_recreated_as_before(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=1)
+    cluster.up()
     recreated(cluster, "the cluster has it for 0 more")
+    assert "scale demo" not in " ".join(cluster.around.recorder.lines)
 
 
 def test_another_api_key_is_not_changed_in_steps(cluster):

@@ -81,8 +81,12 @@ class ServiceFront:
         room = self.room(deployment, deployment.wanted, needed)
         fits = self._fitting(room, deployment, needed)
         short = _shortage(room, plan, needed, fits)
-        why = _all_at_once(deployment, plan, fits) if short and fits < needed else ""
-        return "" if not short or (0 < fits < needed and not why) else f"{short}{why}"
+        if not short:
+            return ""
+        why = _all_at_once(deployment, plan, fits) if fits < needed else ""
+        if fits:
+            return f"{short}{why}" if why or fits == needed else ""
+        return short if why else f"{short}{_after_scaling(deployment)}"
 
     def replicas(self, machine: ResourceRecord) -> int:
         path = Objects(self.api, DEPLOYMENT).path(machine.attributes["id"])
@@ -182,6 +186,13 @@ def _all_at_once(deployment: Deployment, plan: PlanDocument, fits: int) -> str:
     if fits + old.chosen.replicas < plan.chosen.replicas:
         return f"; without the old ones for {fits + old.chosen.replicas}"
     return ""
+
+
+def _after_scaling(deployment: Deployment) -> str:
+    """Return how to make room for an update in steps, to end a sentence; empty for a single replica."""
+    plan = deployment.current.plan
+    fewer = plan.chosen.replicas - 1 if plan else 0
+    return f"; after 'tgi-deploy scale {deployment.name} {fewer}' it can go in steps" if fewer else ""
 
 
 def _as_applied(service: Reply) -> Manifest:
