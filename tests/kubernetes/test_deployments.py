@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -141,8 +142,8 @@ def test_a_failed_update_leaves_the_pods_that_serve(namespace, run):
     assert run("down", NAME, "--yes")[0] == 0
 
 
-def test_without_room_next_to_what_serves_an_update_is_refused_or_recreates(namespace, run):
-    up = ("up", NAME, "--target", "kubernetes", "--replicas", "3", "--yes")
+def test_without_any_room_next_to_what_serves_an_update_is_refused_or_recreates(namespace, run):
+    up = ("up", NAME, "--target", "kubernetes", "--replicas", "4", "--yes")
     assert run(*up)[0] == 0
     before = {pod["metadata"]["uid"] for pod in namespace.ready()}
     code, refused = run(*up, "--engine-version", "3.3.6", "--strategy", "rolling")
@@ -153,6 +154,36 @@ def test_without_room_next_to_what_serves_an_update_is_refused_or_recreates(name
     assert code == 0, updated["errors"]
     assert images(namespace) == {"3.3.6"}
     eventually(lambda: endpoints(namespace) == {pod["status"]["podIP"] for pod in namespace.ready()})
+    assert run("down", NAME, "--yes")[0] == 0
+    assert labeled(namespace) == []
+
+
+def break_engines_after_the_first(namespace, release):
+    """Have the engines of a release crash that start after its first one is ready."""
+
+    def wait():
+        eventually(lambda: release in images(namespace))
+        namespace.plane.engines(faults={release: ["oom-warmup"]})
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def test_a_step_that_fails_leaves_both_revisions_serving_and_a_rollback_goes_back(namespace, run):
+    up = ("up", NAME, "--target", "kubernetes", "--replicas", "3", "--yes")
+    assert run(*up)[0] == 0
+    before = {pod["metadata"]["uid"] for pod in namespace.ready()}
+    break_engines_after_the_first(namespace, "3.3.6")
+    code, failed = run(*up, "--engine-version", "3.3.6")
+    assert (code, "revisions 2 and 1 both serve" in failed["errors"][0]["hint"]) == (5, True), failed["errors"]
+    kept = {pod["metadata"]["uid"] for pod in namespace.ready()} & before
+    assert (len(kept), images(namespace)) == (2, {"3.3.6", "3.3.7"})
+    assert len(endpoints(namespace)) == 3
+    _, shown = run("status", NAME)
+    assert sorted(item["revision"] for item in shown["data"]["replicas"] if item["status"] == "ready") == [1, 1, 2]
+    code, back = run("rollback", NAME, "--yes")
+    assert code == 0, back["errors"]
+    after = {pod["metadata"]["uid"] for pod in namespace.ready()}
+    assert (len(after), kept <= after, images(namespace)) == (3, True, {"3.3.7"})
     assert run("down", NAME, "--yes")[0] == 0
     assert labeled(namespace) == []
 

@@ -8,7 +8,9 @@ still reads the end of the request's body (golang/go: net/http/httputil), so it 
 from __future__ import annotations
 
 import random
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +67,15 @@ class Callers(Crowd):
 def changed(run, *words):
     code, document = run(*words)
     assert code == 0, document["errors"]
+    return document
+
+
+def limited_to(namespace, gpus):
+    """Give the namespace a quota of so many GPUs."""
+    path, hard = namespace.path("resourcequotas", "team"), {"requests.nvidia.com/gpu": str(gpus)}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": hard}}
+    namespace.apply(path, quota)
+    eventually(lambda: namespace.plane.call("GET", path).get("status", {}).get("hard") == hard)
 
 
 def test_streams_of_100_s_outlive_an_update_a_rollback_a_restart_and_a_smaller_number(namespace, run):
@@ -86,4 +97,42 @@ def test_streams_of_100_s_outlive_an_update_a_rollback_a_restart_and_a_smaller_n
     assert (crowd.cut, crowd.refused) == ([], []), sorted(crowd.lasted_s)
     assert crowd.whole > 2 * STREAMS
     assert min(crowd.lasted_s) > LEAST_S
+    changed(run, "down", NAME, "--yes")
+
+
+@contextmanager
+def counted(look):
+    """Yield a list to which the number of what `look` returns is added five times a second."""
+    found, stop = [], threading.Event()
+
+    def count():
+        while not stop.wait(0.2):
+            found.append(len(look()))
+
+    counting = threading.Thread(target=count, daemon=True)
+    counting.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        counting.join()
+
+
+def test_streams_outlive_an_update_in_steps_and_never_fewer_pods_are_ready(namespace, run):
+    namespace.plane.engines(speed=SPEED)
+    limited_to(namespace, 3)  # GPUs: one pod more than the two that serve
+    two = (*UP, "--replicas", "2")
+    changed(run, *two)
+    if not can_bind(namespace.ready()[0]["status"]["podIP"], 0):
+        pytest.skip("pods have addresses on this computer only for root")
+    crowd = Callers(
+        url="", path="/generate_stream", body=BODY, last=b'"details":null}\n\n', renewed=True, namespace=namespace
+    )
+    with counted(namespace.ready) as ready, streaming(crowd, STREAMS, apart_s=0.3):
+        updated = changed(run, *two, "--engine-version", "3.3.6")
+    assert updated["data"]["update"]["at_a_time"] == 1
+    assert (crowd.cut, crowd.refused) == ([], []), sorted(crowd.lasted_s)
+    assert min(crowd.lasted_s) > LEAST_S
+    assert min(ready) == 2
+    assert {pod["spec"]["containers"][0]["image"].partition("@")[0][-5:] for pod in namespace.ready()} == {"3.3.6"}
     changed(run, "down", NAME, "--yes")

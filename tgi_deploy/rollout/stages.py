@@ -57,6 +57,11 @@ def is_ending(deployment: Deployment) -> bool:
     return deployment.rollout is not None and deployment.rollout.stage == "ending"
 
 
+def is_promoted(deployment: Deployment) -> bool:
+    """Return whether the new revision of an update serves, and the old machine is not removed yet."""
+    return deployment.rollout is not None and deployment.rollout.stage == "promoted"
+
+
 def as_recreate(deployment: Deployment) -> Deployment:
     """Turn a rolling update that has created nothing yet into one that removes the old machine first."""
     rollout = deployment.rollout
@@ -90,8 +95,32 @@ def mark_promoted(deployment: Deployment, endpoint: str) -> Deployment:
     """Return the record once the new revision is proved and serves; the old machine remains to be deleted."""
     if deployment.rollout is None:
         return deployment
-    rollout = replaced(deployment.rollout, stage="promoted", ends=None)
+    rollout = replaced(deployment.rollout, stage="promoted")
     return replaced(deployment.in_state("serving"), status="ready", endpoint=endpoint, rollout=rollout)
+
+
+def turns_back(deployment: Deployment) -> bool:
+    """Return whether a promoted update goes back to the revision that it began with."""
+    source = deployment.numbered(deployment.rollout.source) if deployment.rollout else None
+    return is_promoted(deployment) and source is not None and source.state == "failed"
+
+
+def next_commands(deployment: Deployment) -> str:
+    """Return the commands that finish a promoted update of which both revisions run."""
+    rollback, rollout = f"'tgi-deploy rollback {deployment.name}'", deployment.rollout
+    if rollout is None or turns_back(deployment):
+        return f"{rollback} goes on"
+    return f"the same 'up' goes on, {rollback} goes back to revision {rollout.source}"
+
+
+def mark_turned_back(deployment: Deployment) -> Deployment:
+    """Return the record of a promoted update that goes back: its new machine is now the one to be removed."""
+    rollout = deployment.rollout
+    if rollout is None or rollout.source is None or turns_back(deployment):
+        return deployment
+    back = replaced(rollout, source=rollout.destination, destination=rollout.source, ends=deployment.ends)
+    failed = deployment.in_state("failed")
+    return replaced(failed, rollout=back, ends=rollout.ends or deployment.ends).in_state("serving")
 
 
 def mark_withdrawn(deployment: Deployment, seen: Sequence[Found] = ()) -> Deployment:

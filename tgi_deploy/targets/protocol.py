@@ -102,7 +102,10 @@ class Supplied(Frozen, frozen=True, kw_only=True):
 
 
 class LaunchRequest(Frozen, frozen=True, kw_only=True):
-    """A plan to launch. `options` has the target's own type; `wait`: this command will call the engine."""
+    """A plan to launch. `options` has the target's own type; `wait`: this command will call the engine.
+
+    `first_replicas`: how many replicas an update starts with, next to those that serve; 0 for all.
+    """
 
     plan: Plan
     options: Any
@@ -110,6 +113,7 @@ class LaunchRequest(Frozen, frozen=True, kw_only=True):
     supplied: Supplied = Supplied()
     environ: Mapping[str, str]
     wait: bool = True
+    first_replicas: int = 0
 
 
 def no_spending(_deployment: Deployment) -> Spent:
@@ -295,15 +299,6 @@ class Front(Protocol):
 
         Yields after each poll that finds open requests. The caller then deletes the machine.
         """
-
-
-@runtime_checkable
-class EarlyFront(Protocol):
-    """A front that automatically sends new requests to the new machine, before that is proved."""
-
-    @property
-    def moves(self) -> str:
-        """When it does so, in words that follow "new requests go to the new machine"."""
 
 
 @runtime_checkable

@@ -39,7 +39,8 @@ class UpdateData(Value, frozen=True, kw_only=True):
     """What an update changes, before it begins.
 
     `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take. For at most
-    `overlap_s` two machines run, which costs an additional `extra_usd`. `stable`: the URL stays.
+    `overlap_s` two machines run, which costs an additional `extra_usd`. `stable`: the URL stays. `at_a_time`: how many
+    replicas are replaced at a time, 0 for all.
     """
 
     source: int
@@ -53,6 +54,7 @@ class UpdateData(Value, frozen=True, kw_only=True):
     strategy: Strategy
     overlap_s: int
     extra_usd: Decimal | None
+    at_a_time: int
 
 
 class PhaseData(Value, frozen=True, kw_only=True):

@@ -6,16 +6,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from builders.plans import engine
+from builders.clusters import PLACE, SHARED, Cluster, nodepool
 from builders.samples import SPARSE
 from fakes.cloud import KilledError
-from fakes.computer import FakeComputer, FakeEngine, candidate, offer, plan, request
-from fakes.kubernetes_api import FakeCluster, node
+from fakes.computer import FakeEngine
+from fakes.kubernetes_api import node
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.deploying.rollout import former
-from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.api import Api
@@ -25,77 +22,11 @@ from tgi_deploy.targets.kubernetes.enforcing import Enforcers
 from tgi_deploy.targets.kubernetes.front import Services
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.target import KubernetesTarget
-from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.request import Replicas
-from tgi_deploy.wiring import open_catalog
 
-PLACE = "kubernetes:team-a@dev"
-SHARED = "tgi-deploy-demo"
 LEAST_MOMENTS = 10
-
-
-class Cluster:
-    """A cluster in memory with room for so many replicas, and the commands of one deployment in it."""
-
-    def __init__(self, home, gpus=2):
-        self.around, self.gpus = FakeComputer(home=home), gpus
-        self.renew()
-
-    def renew(self):
-        self.server = FakeCluster(nodes=[node(gpus=self.gpus)])
-        self.around.store.remove("demo")
-
-    def context(self):
-        api = Api(place=Place.of(PLACE), sender=self.server)
-        target = KubernetesTarget(
-            chosen=lambda _options: PLACE,
-            cloud=lambda _place: KubernetesCloud(api=api),
-            catalog=open_catalog,
-            forward=lambda _end: 12345,
-        )
-        return self.around.context(cloud=target.cloud, targets=(target,), regions=(PLACE,), loopback=False)
-
-    def up(self, scheme="none", **changes):
-        context = self.context()
-        (target,) = context.targets
-        values = {
-            "target": "kubernetes",
-            "options": target.options(),
-            "supplied": Supplied(place=PLACE),
-            "wait": True,
-            "plan_revision": lambda revision: (planned(revision.plan.chosen.quantize), ()),
-        }
-        return up(context, request(planned(scheme), **{**values, **changes})).deployment
-
-    def roll_back(self, **changes):
-        scheme = former(self.around.store.load("demo")).plan.chosen.quantize
-        return self.up(scheme, exact=True, origin="rollback", **changes)
-
-    def down(self):
-        return down(self.context(), ("demo",), lambda _removals: True)
-
-    def names(self, plural):
-        return sorted(name for kind, name in self.server.objects if kind == plural)
-
-    @property
-    def serving(self):
-        """Return the names of the Deployments whose pods get new requests."""
-        wanted = self.server.objects["services", SHARED]["spec"]["selector"].items()
-        items = (item for (kind, _), item in self.server.objects.items() if kind == "deployments")
-        return [item["metadata"]["name"] for item in items if wanted <= labels_of(item).items()]
-
-
-def labels_of(deployment):
-    return deployment["spec"]["template"]["metadata"]["labels"]
-
-
-def planned(scheme="none"):
-    there = offer(region="local", market="owned", usd_per_hour=None)
-    chosen = candidate(offer=there, engine=engine() if scheme == "none" else engine(quantize=scheme))
-    return plan(chosen=chosen, regions=("local",), markets=("owned",), hardware="1xL40S", quantize=scheme)
 
 
 @pytest.fixture
@@ -110,13 +41,6 @@ def test_the_question_before_an_update_names_the_pods_own_time_for_open_requests
     cluster.up("awq", confirm=lambda proposal: asked.append(proposal.update))
     (update,) = asked
     assert (update.strategy, update.drain_s, update.downtime_s) == ("rolling", 431, 0)
-
-
-def nodepool(gpus):
-    """Return a NodePool that may add so many nodes with an L40S."""
-    family = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}
-    template = {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}, "requirements": [family]}}
-    return {"metadata": {"name": "gpu"}, "spec": {"limits": {"nvidia.com/gpu": str(gpus)}, "template": template}}
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,8 @@ def update_text(update: Update) -> str:
     how = (
         "the old machine is removed before the new one starts"
         if update.strategy == "recreate"
+        else f"{plural(update.at_a_time, 'replica')} at a time"
+        if update.at_a_time
         else "side by side, then the old one is removed"
     )
     rows = [f"  {what:<9} {before} -> {after}" for what, before, after in update.rows]
@@ -103,8 +105,12 @@ def _recreating(update: Update) -> Iterator[str]:
 def _rolling(update: Update) -> Iterator[str]:
     """Yield the effects on clients: the URL is that of a proxy, which stays, or that of the new machine."""
     costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
-    yield f"  extra     a second machine for about {duration(update.overlap_s)}{costs}"
-    if update.downtime_s:
+    more = plural(update.at_a_time, "more replica") if update.at_a_time else "a second machine"
+    yield f"  extra     {more} for about {duration(update.overlap_s)}{costs}"
+    if update.at_a_time:
+        yield "  front     once the first new replica has been verified, both revisions serve until all are replaced:"
+        yield "            no requests are refused"
+    elif update.downtime_s:
         yield "  address   stays: it moves to the new machine once that is verified and the old one has drained"
         yield f"  downtime  new requests are refused for up to {duration(update.downtime_s)}, while the old one drains"
     elif update.stable:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tgi_deploy.api import Row, Status
-    from tgi_deploy.values.deployment import Deployment, Revision
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.results import AccessData, Starting
 
 
@@ -60,10 +60,13 @@ def _runs_lines(status: Status) -> Iterator[str]:
 def _replica_lines(status: Status) -> Iterator[str]:
     """Yield the number of replicas by status if there are several, and why one is not ready."""
     state = status.machine
-    if state is None or len(state.replicas) < 2:  # noqa: PLR2004 -- more than one replica
+    if state is None or not state.replicas or len(status.replicas) < 2:  # noqa: PLR2004 -- more than one replica
         return
-    counts = Counter(item.status for item in state.replicas)
-    yield f"  replicas  {', '.join(f'{number} {word}' for word, number in counts.items())}"
+    revisions = dict.fromkeys(item.revision for item in status.replicas)
+    for title, revision in zip(("replicas", *[""] * len(revisions)), revisions, strict=False):
+        counts = Counter(item.status for item in status.replicas if item.revision == revision)
+        of = f" of revision {revision}" if len(revisions) > 1 else ""
+        yield f"  {title:<9} {', '.join(f'{number} {word}' for word, number in counts.items())}{of}"
     if state.why:
         yield f"            {printable(state.why)}"
 
@@ -96,7 +99,7 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     recorded, probe, url = status.recorded, status.probe, status.url
     lines = [heading(printable(status.name), _standing(status)), *_runs_lines(status)]
     if recorded is not None:
-        lines.append(f"  revision  {_revision_words(recorded, recorded.current)}")
+        lines.append(f"  revision  {_revision_words(status, recorded)}")
     lines.extend(_replica_lines(status))
     lines.extend(_autoscaler_lines(status))
     if url is not None:
@@ -124,11 +127,13 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _revision_words(recorded: Deployment, current: Revision) -> str:
+def _revision_words(status: Status, recorded: Deployment) -> str:
     """Return the number of the running revision, and the state of an unfinished update."""
-    rollout = recorded.rollout
+    current, rollout = recorded.current, recorded.rollout
     if rollout is None:
         return f"{current.number}, {current.state}"
+    if status.two_revisions:
+        return f"{current.number}, {current.state}; {rollout.source} still runs, too: {status.two_revisions}"
     if rollout.stage == "promoted":
         old = f"the machine of revision {rollout.source} is still running: 'up' removes it"
         return f"{current.number}, {current.state}; {old}"

@@ -11,6 +11,8 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.context import address_of, with_certificate
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.watching.diagnose import subject_of
+from tgi_deploy.operations.watching.limits import LeaseKeeper
+from tgi_deploy.planner.time_to_ready import phases_of_restart
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.waiting import Observer, Probe, WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.tagged import note_tags
@@ -115,3 +117,12 @@ def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimat
             subject=subject_of(context, deployment, machine.place, plan=plan, hang_s=hang_s),
         ),
     )
+
+
+def all_ready(context: Context, deployment: Deployment) -> ReadyReport:
+    """Wait until all replicas of the serving machine are ready. Raises the errors of `wait`."""
+    plan = deployment.plan
+    if plan is None:
+        raise ValueError("the record has no plan")
+    phases = phases_of_restart(plan.time_to_ready, plan.storage, emptied=True)
+    return wait(LeaseKeeper.of(context, deployment).kept_by(context), deployment, phases)

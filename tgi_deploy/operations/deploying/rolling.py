@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError, Problem, warning
+from tgi_deploy.operations.deploying.rollout import SteppedFront
+from tgi_deploy.operations.deploying.stepping import replace_replicas, turned_back
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
@@ -21,6 +23,7 @@ from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.rollout.stages import (
     begin_update,
     has_outdated,
+    is_promoted,
     mark_draining,
     mark_old_removed,
     mark_promoted,
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.deploying.rollout import RevisionPlanner
+    from tgi_deploy.operations.deploying.rollout import Origin, RevisionPlanner
     from tgi_deploy.targets.protocol import Attempt, Front
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Spent
@@ -247,15 +250,20 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
     return context.executor().save(serving)
 
 
-def finish(context: Context, deployment: Deployment) -> Finished:
+def finish(context: Context, deployment: Deployment, *, origin: Origin = "up", dry_run: bool = False) -> Finished:
     """Finish a promoted update: drain and delete the old machine. Safe to repeat.
 
-    Without an update, delete resources that a lost request created for another revision. Errors name the serving
-    revision.
+    A rollback (`origin`) goes back to the old machine instead, if its replicas are replaced in steps. Without an
+    update, delete resources that a lost request created for another revision. Errors name the serving revision.
     """
-    promoted = deployment.rollout is not None and deployment.rollout.stage == "promoted"
-    if not promoted and (deployment.rollout is not None or not has_outdated(deployment)):
+    promoted = is_promoted(deployment)
+    front = front_of(context, deployment) if promoted else None
+    if origin == "rollback" and isinstance(front, SteppedFront):
+        deployment = turned_back(context, deployment, dry_run=dry_run)
+    if dry_run or (not promoted and (deployment.rollout is not None or not has_outdated(deployment))):
         return Finished(deployment=deployment)
+    if isinstance(front, SteppedFront):
+        replace_replicas(context, deployment, front)
     try:
         if promoted:
             return _handed_over(context, deployment)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.launching.launch import pending_revision, pool_of
 from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.planner.time_to_ready import estimate, moved_machines
-from tgi_deploy.rollout.stages import next_number
-from tgi_deploy.targets.protocol import EarlyFront
+from tgi_deploy.rollout.stages import next_number, turns_back
+from tgi_deploy.targets.protocol import Front, LaunchRequest
 from tgi_deploy.text import usd
 from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
-    from decimal import Decimal
     from typing import Literal
 
-    from tgi_deploy.targets.protocol import Front, Launch
-    from tgi_deploy.values.deployment import Deployment, Revision, Strategy
+    from tgi_deploy.targets.protocol import Launch
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision, Strategy
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     RevisionPlanner = Callable[[Revision], tuple[Plan, tuple[str, ...]]]
 
 
+_R = TypeVar("_R", bound=LaunchRequest)
 # States of an unverified revision, whose spec may still change.
 _UNVERIFIED: Final = frozenset({"pending", "failed"})
 
@@ -39,13 +40,42 @@ def not_planned_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
     raise ConflictError("revision_unavailable", f"revision {revision.number} can't be planned again")
 
 
+@runtime_checkable
+class EarlyFront(Protocol):
+    """A front that automatically sends new requests to the new machine, before that is proved."""
+
+    @property
+    def moves(self) -> str:
+        """When it does so, in words that follow "new requests go to the new machine"."""
+
+
+@runtime_checkable
+class SteppedFront(Front, Protocol):
+    """A front that can send requests to the replicas of two revisions, so that an update needs room for one more only.
+
+    Updating the `replicas` of its machines changes their number.
+    """
+
+    def replicas(self, machine: ResourceRecord) -> int:
+        """Return how many replicas a machine should have now."""
+
+    def fitting(self, deployment: Deployment, *, added: int | None = None) -> int:
+        """Return how many replicas the desired revision has and could start now next to the others, at most all.
+
+        At most `added` of them may need machines that the target would add first; None: as many as the budget allows.
+        """
+
+    def share(self, deployment: Deployment) -> None:
+        """Send new requests to the replicas of both revisions. Idempotent."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
     """The effects of an update. `rows` are (what, before, after) of the differences.
 
     `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take. `stable` is whether
     the URL stays the same, `moves` when new requests go to the new machine. Two machines run for at most `overlap_s`,
-    which costs `extra_usd` more.
+    which costs `extra_usd` more. `at_a_time`: how many replicas are replaced at a time, 0 for all.
     """
 
     source: int
@@ -60,6 +90,7 @@ class Update:
     drain_s: int
     overlap_s: int
     extra_usd: Decimal | None
+    at_a_time: int = 0
 
 
 def next_revision(
@@ -71,10 +102,15 @@ def next_revision(
     return replaced(made, number=number, origin=origin, update=known.update if known else update)
 
 
-def near(plan: Plan) -> Plan:
-    """Return the plan without fallbacks in other locations, because two machines share resources in one location."""
+def beside(request: _R, deployment: Deployment, front: object) -> _R:
+    """Return the request for a machine next to the serving one.
+
+    It has no fallbacks in other locations, because both share resources in one, and starts with the replicas that fit.
+    """
+    plan = request.plan
     fallbacks = tuple(item for item in plan.fallbacks if item.offer.region == plan.chosen.offer.region)
-    return replaced(plan, fallbacks=fallbacks)
+    first = front.fitting(deployment) if isinstance(front, SteppedFront) else 0
+    return replaced(request, plan=replaced(plan, fallbacks=fallbacks), first_replicas=first)
 
 
 def relaunched(deployment: Deployment, plan: Plan, launch: Launch, *, at: datetime, update: str) -> Deployment:
@@ -88,8 +124,13 @@ def relaunched(deployment: Deployment, plan: Plan, launch: Launch, *, at: dateti
     return replaced(deployment.in_state("retired").with_revision(made), status="creating", endpoint=None)
 
 
-def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None) -> Update | None:
-    """Return the effects of the update; None without an update, or without a record of what is running."""
+def update_of(
+    deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None, *, first_replicas: int = 0
+) -> Update | None:
+    """Return the effects of the update; None without an update, or without a record of what is running.
+
+    `first_replicas`: how many the new machine starts with; 0 for all.
+    """
     rollout, current = deployment.rollout, deployment.current
     if rollout is None or current.plan is None or current.number == rollout.destination:
         return None
@@ -97,7 +138,10 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
     moved = moved_machines(plan, rolling=rolls)
     starts_s = round(sum(phase.expected_s for phase in estimate(candidate, moved=moved)))
     drain_s = current.grace_s if front is None else front.grace_s(deployment)
-    overlap_s = starts_s + drain_s if rolls else 0
+    at_a_time = first_replicas if rolls and first_replicas < candidate.replicas else 0
+    rounds = -(-candidate.replicas // at_a_time) if at_a_time else 1
+    share = Decimal(at_a_time or candidate.replicas) / candidate.replicas
+    overlap_s = rounds * (starts_s + drain_s) if rolls else 0
     price = candidate.rent_usd_per_hour
     return Update(
         source=current.number,
@@ -111,7 +155,8 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
         moves=_moves(front),
         drain_s=drain_s,
         overlap_s=overlap_s,
-        extra_usd=None if price is None or not rolls else price * overlap_s / 3600,
+        extra_usd=None if price is None or not rolls else price * share * overlap_s / 3600,
+        at_a_time=at_a_time,
     )
 
 
@@ -152,6 +197,8 @@ def former(deployment: Deployment) -> Revision:
     Raises ConflictError `no_previous_revision`.
     """
     rollout = deployment.rollout
+    if turns_back(deployment):
+        return deployment.current
     found = deployment.numbered(rollout.source) if rollout is not None else _last_retired(deployment)
     if found is None:
         raise ConflictError(

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.current_state import current_machine
-from tgi_deploy.operations.deploying.readiness import wait
+from tgi_deploy.operations.deploying.readiness import all_ready
 from tgi_deploy.operations.planning.option_texts import replicas_of
 from tgi_deploy.operations.watching.ledger import PRICED, RESIZED
-from tgi_deploy.operations.watching.limits import LeaseKeeper
-from tgi_deploy.planner.time_to_ready import phases_of_restart
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.targets.protocol import Scaling
 from tgi_deploy.text import quoted
@@ -101,7 +99,7 @@ def resized(
         data = event_data(machine, machine.attributes, deployment)
         executor.event(deployment, RESIZED, f"{before.words} replicas became {replicas.words}", data=data)
         _tag_price(context, deployment, machine)
-    ready = _all_ready(context, deployment) if wait else None
+    ready = all_ready(context, deployment) if wait else None
     if ready is not None:
         deployment = in_its_pool(context, deployment)
     return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready, remarks=remarks)
@@ -286,11 +284,3 @@ def _check_room(context: Context, target: Scaling, deployment: Deployment, repli
     for item in (*found, *costs):
         context.reporter.warn(item)
     return (*found, *costs)
-
-
-def _all_ready(context: Context, deployment: Deployment) -> ReadyReport:
-    plan = deployment.plan
-    if plan is None:
-        raise ValueError("the record has no plan")
-    phases = phases_of_restart(plan.time_to_ready, plan.storage, emptied=True)
-    return wait(LeaseKeeper.of(context, deployment).kept_by(context), deployment, phases)

@@ -58,7 +58,7 @@ from tgi_deploy.operations.deploying.rolling import (
     total_spent,
     withdraw,
 )
-from tgi_deploy.operations.deploying.rollout import near, next_revision, not_planned_again, relaunched, update_of
+from tgi_deploy.operations.deploying.rollout import beside, next_revision, not_planned_again, relaunched, update_of
 from tgi_deploy.operations.deploying.scaling import in_its_pool, keeping_size, with_replicas
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
@@ -231,7 +231,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
-        recorded = recorded if recorded is None or request.dry_run else finish(context, recorded).deployment
+        recorded = recorded and finish(context, recorded, origin=request.origin, dry_run=request.dry_run).deployment
         places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
         everything = look(context, name, recorded, places, side=launch.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
@@ -381,7 +381,7 @@ def _bring_up(
     rest = [found for found in seen if found.id not in going and found not in stays]
     asked = request, launch
     if deployment.rolling:
-        request = replaced(request, plan=near(request.plan))
+        request = beside(request, deployment, front_of(context, deployment))
         launch = _launch_of(context, request, deployment)
     with suggesting_recreate(deployment):
         attempt = first_attempt(launch, deployment, rest)
@@ -429,7 +429,7 @@ def _proposal(
         cidrs=attempt.cidrs,
         ends=attempt.ends,
         zone=attempt.zone,
-        update=update_of(deployment, request.plan, attempt.candidate, front),
+        update=update_of(deployment, request.plan, attempt.candidate, front, first_replicas=request.first_replicas),
         reached=context.target(request.target).facts.reached,
     )
 

@@ -122,6 +122,7 @@ def _update(update: Update) -> UpdateData:
         strategy=update.strategy,
         overlap_s=update.overlap_s,
         extra_usd=update.extra_usd,
+        at_a_time=update.at_a_time,
     )
 
 

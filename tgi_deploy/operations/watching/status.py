@@ -25,6 +25,7 @@ from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import owners_of
+from tgi_deploy.rollout.stages import is_promoted, next_commands
 from tgi_deploy.targets.protocol import Scaling
 from tgi_deploy.values.names import is_name
 from tgi_deploy.values.resource import (
@@ -109,6 +110,12 @@ class Status:
         """Whether its engine was ready before, but does not answer now."""
         ready = self.recorded is not None and self.recorded.status == "ready"
         return ready and self.probe is not None and not self.probe.ok
+
+    @property
+    def two_revisions(self) -> str:
+        """Return what finishes an update of which the replicas of both revisions run; empty if there is none."""
+        both = self.recorded is not None and self.machine is not None and bool(self.machine.replicas)
+        return next_commands(self.recorded) if both and self.recorded and is_promoted(self.recorded) else ""
 
     @property
     def machine_seen(self) -> Found | None:
@@ -258,11 +265,13 @@ def _replicas(
 ) -> Iterator[Replica]:
     """Yield the machines of a deployment, the serving one first; for a machine with several replicas, those."""
     first, now = machine_of(deployment, seen), context.clock.now()
-    if first and state and len(state.replicas) > 1:
-        number = revision_of(first.key)
-        yield from (_replica(item, number, first.place, now) for item in state.replicas)
+    others = other_machines(deployment, seen)
+    if first and state and len(state.replicas) > (not others):
+        for found in (first, *others):
+            parts = (state if found is first else context.cloud(found.place).machine(found.id)).replicas
+            yield from (_replica(item, revision_of(found.key), found.place, now) for item in parts)
         return
-    for found in (first, *other_machines(deployment, seen)) if first else ():
+    for found in (first, *others) if first else ():
         made = created_at(found)
         yield Replica(
             id=found.id,

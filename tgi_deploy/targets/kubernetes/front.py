@@ -11,7 +11,9 @@ from tgi_deploy.targets.kubernetes.autoscaling import started_with
 from tgi_deploy.targets.kubernetes.ingress import host_resource
 from tgi_deploy.targets.kubernetes.manifests import REVISION, common_labels, label, object_name
 from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
-from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+from tgi_deploy.targets.kubernetes.options import KEY_MARK, KubernetesOptions
+from tgi_deploy.targets.kubernetes.pods import LiveDeployment, replicas_of
+from tgi_deploy.targets.kubernetes.quotas import short_of_quota
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, EXPOSING, SERVICE
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import as_value
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.placement import Room
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision
+    from tgi_deploy.values.plan_document import PlanDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,17 @@ class Services(Objects):
             return manifest
         return {**manifest, "spec": {**manifest["spec"], "selector": dict(selector)}}
 
-    def select(self, name: str, revision: int) -> None:
-        """Send new requests to the pods of a revision; open ones stay where they are."""
+    def select(self, name: str, revision: int | None) -> None:
+        """Send new requests to the pods of a revision, or of all; open ones stay where they are."""
         doing = "switching the service"
         live = self.api.get(self.path(name), doing, _as_applied)
-        if live is None or live["spec"]["selector"].get(REVISION) == str(revision):
+        if live is None:
             return
-        live["spec"]["selector"][REVISION] = str(revision)
-        self.api.apply(self.path(name), doing, live, lambda _reply: True)
+        every = {label: value for label, value in live["spec"]["selector"].items() if label != REVISION}
+        wanted = every if revision is None else {**every, REVISION: str(revision)}
+        if live["spec"]["selector"] != wanted:
+            live["spec"]["selector"] = wanted
+            self.api.apply(self.path(name), doing, live, lambda _reply: True)
 
     def _is_there(self, selector: Mapping[str, Any]) -> bool:
         """Return whether a Deployment has the pods of a selector."""
@@ -66,17 +72,52 @@ class ServiceFront:
     cuts: ClassVar = False
 
     def no_room(self, deployment: Deployment) -> str:
+        """Return why the new replicas have no room, neither all at once nor a few at a time."""
         plan = deployment.wanted.plan
         if plan is None:
             return "the record lacks what the new one needs"
         replicas = plan.requirements.replicas
         needed = started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
         room = self.room(deployment, deployment.wanted, needed)
-        asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator} would need room"
-        if needed > room.there + room.added:
-            return f"{asked}, and the cluster has it for {room.there} more{room.launched}"
-        found = room.findings(needed, most=replicas.most or 0, budget=plan.requirements.budget_usd_per_hour)
-        return next((f"{asked}: {item.message}" for item in found if item.severity == "error"), "")
+        fits = self._fitting(room, deployment, needed)
+        short = _shortage(room, plan, needed, fits)
+        if not short:
+            return ""
+        why = _all_at_once(deployment, plan, fits) if fits < needed else ""
+        if fits:
+            return f"{short}{why}" if why or fits == needed else ""
+        return short if why else f"{short}{_after_scaling(deployment)}"
+
+    def replicas(self, machine: ResourceRecord) -> int:
+        path = Objects(self.api, DEPLOYMENT).path(machine.attributes["id"])
+        return self.api.get(path, "reading the deployment", replicas_of) or 0
+
+    def fitting(self, deployment: Deployment, *, added: int | None = None) -> int:
+        plan, machine = deployment.wanted.plan, deployment.machine_at(deployment.wanted.number)
+        there = self.replicas(machine) if machine and "id" in machine.attributes else 0
+        left = plan.chosen.replicas - there if plan else 0
+        if left <= 0:
+            return there
+        room = self.room(deployment, deployment.wanted, left)
+        most = left if added is None else min(left, max(room.there, added))
+        return there + self._fitting(room, deployment, most)
+
+    def _fitting(self, room: Room, deployment: Deployment, most: int) -> int:
+        """Return for how many more replicas there is room within the budget, on nodes and by the quotas."""
+        plan, machine = deployment.wanted.plan, deployment.machine
+        budget = plan.requirements.budget_usd_per_hour if plan else None
+        path = Objects(self.api, DEPLOYMENT).path(machine.attributes["id"]) if machine else ""
+        live = self.api.get(path, "reading the deployment", LiveDeployment.of) if path else None
+        each = live.pod_needs if live else {}
+
+        def short(number: int) -> bool:
+            found = (*room.findings(number, budget=budget), *short_of_quota(self.api, each, number))
+            return any(item.severity == "error" for item in found)
+
+        return next((number for number in range(min(most, room.there + room.added), 0, -1) if not short(number)), 0)
+
+    def share(self, deployment: Deployment) -> None:
+        Services(self.api).select(object_name(deployment.name), None)
 
     def grace_s(self, deployment: Deployment) -> int:
         """Return the grace period of its pods, in which they also leave the Service."""
@@ -117,6 +158,41 @@ class ServiceFront:
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: a pod finishes its open requests after its Deployment is deleted."""
         yield from ()
+
+
+def _shortage(room: Room, plan: PlanDocument, needed: int, fits: int) -> str:
+    """Return why there is no room for the needed replicas at once, of which some fit; empty if there is."""
+    asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator} would need room"
+    if needed > room.there + room.added:
+        return f"{asked}, and the cluster has it for {room.there} more{room.launched}"
+    most, budget = plan.requirements.replicas.most or 0, plan.requirements.budget_usd_per_hour
+    errors = (item for item in room.findings(needed, most=most, budget=budget) if item.severity == "error")
+    quotas = "" if fits >= needed else f"{asked}, and the quotas allow {fits} more"
+    return next((f"{asked}: {item.message}" for item in errors), quotas)
+
+
+def _all_at_once(deployment: Deployment, plan: PlanDocument, fits: int) -> str:
+    """Return why replicas can't be replaced a few at a time, to end a sentence; empty if they can."""
+    serving, wanted = deployment.current, deployment.wanted
+    old = serving.plan
+    if old is None:
+        return "; the record lacks what serves now"
+    if plan.requirements.replicas.varies or old.requirements.replicas.varies:
+        return "; a number that follows the load can't be replaced a few at a time"
+    if serving.marks.get(KEY_MARK) != wanted.marks.get(KEY_MARK):
+        return "; while both revisions serve, callers would need both API keys"
+    if old.chosen.accelerator != plan.chosen.accelerator or old.chosen.num_shard < plan.chosen.num_shard:
+        return "; an old replica has too few GPUs to make room for a new one"
+    if fits + old.chosen.replicas < plan.chosen.replicas:
+        return f"; without the old ones for {fits + old.chosen.replicas}"
+    return ""
+
+
+def _after_scaling(deployment: Deployment) -> str:
+    """Return how to make room for an update in steps, to end a sentence; empty for a single replica."""
+    plan = deployment.current.plan
+    fewer = plan.chosen.replicas - 1 if plan else 0
+    return f"; after 'tgi-deploy scale {deployment.name} {fewer}' it can go in steps" if fewer else ""
 
 
 def _as_applied(service: Reply) -> Manifest:

@@ -19,6 +19,7 @@ from tgi_deploy.targets.kubernetes.ingress import host_findings, host_resource
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import API_KEY_SECRET, HUB_TOKEN_SECRET, SECRET_ENTRY, manifests, workload
 from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
+from tgi_deploy.targets.kubernetes.options import KEY_MARK
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.placement import Placement, used_selectors
 from tgi_deploy.targets.kubernetes.quotas import needs, short_of_quota
@@ -95,7 +96,7 @@ class KubernetesLaunch:
         options = self.options
         named = {
             "weights_claim": options.weights_claim,
-            "api_key_secret": self._key_secret,
+            KEY_MARK: self._key_secret,
             "host": options.public_url,
             "ingress_class": options.ingress_class,
             "gateway": options.gateway,
@@ -118,12 +119,14 @@ class KubernetesLaunch:
         deployment, seen = look()
         self._check_key()
         wanted, place = self._workload(deployment), Place.of(self.place)
-        found = resources(wanted, place, deployment.wanted.number, self._notes, autoscaled=self._replicas.varies)
+        found = resources(wanted, place, deployment.wanted.number, self._notes, grows=self._grows)
         documents = manifests(wanted)
         more = tuple(self._dependents(documents[0], place, found, wanted.replicas))
         found, documents = (*found, *more), (*documents, *(item.properties["manifest"] for item in more))
         if self._replicas.varies:
             del documents[0]["spec"]["replicas"]
+        else:  # an update may start with fewer
+            documents[0]["spec"]["replicas"] = self.request.plan.chosen.replicas
         if self._exposes_later:
             found = tuple(item for item in found if item.kind not in EXPOSING)
             seen = tuple(item for item in seen if item.kind not in EXPOSING)
@@ -167,11 +170,16 @@ class KubernetesLaunch:
     def _replicas(self) -> Replicas:
         return self.request.plan.request.replicas
 
+    @property
+    def _grows(self) -> bool:
+        """Whether the number of replicas changes after the start: with the load, or in the steps of an update."""
+        return self._replicas.varies or self.request.first_replicas > 0
+
     def _start(self, name: str) -> int:
         """Return how many replicas a new Deployment starts with."""
         planned = self.request.plan.chosen.replicas
         if not self._replicas.varies:
-            return planned
+            return self.request.first_replicas or planned
         cloud = self.cloud(self.place)
         running = (cloud.replicas(found.id) for found in cloud.handler(DEPLOYMENT).find({TAG_NAME: name}))
         return started_with(self._replicas, planned, max(running, default=0))
@@ -313,7 +321,7 @@ class KubernetesLaunch:
             return
         path = api.path("/api/v1", "persistentvolumeclaims", claim)
         modes = api.get(path, "looking for the claim", _modes)
-        number = max(_number_of(_machine_of(attempt)), self._replicas.most or 0)
+        number = max(_number_of(_machine_of(attempt)), attempt.candidate.replicas, self._replicas.most or 0)
         if modes is None:
             yield error(
                 "claim_missing",

@@ -20,6 +20,8 @@ from tgi_deploy.values.options import (
 )
 
 NAME: Final = "kubernetes"
+# What a revision's record names the Secret with the API key.
+KEY_MARK: Final = "api_key_secret"
 _NAMES: Final = (
     "namespace", "hub_token_secret", "api_key_secret", "weights_claim", "ingress_class", "tls_secret", "cluster_issuer",
 )  # fmt: skip

@@ -55,15 +55,15 @@ def name_of(object_id: str) -> str:
 
 
 def resources(
-    wanted: Workload, place: Place, revision: int, notes: Mapping[str, str], *, autoscaled: bool = False
+    wanted: Workload, place: Place, revision: int, notes: Mapping[str, str], *, grows: bool = False
 ) -> tuple[Resource, ...]:
     """Return the Deployment, which claims the name, its Service and its budget.
 
-    `autoscaled`: its number of replicas is set when it is created, and not again.
+    `grows`: its number of replicas is set when it is created, and not again.
     """
     manifest = deployment(wanted)
     replicas = manifest["spec"].pop("replicas")
-    number = START if autoscaled else REPLICAS
+    number = START if grows else REPLICAS
     workload = Resource(
         key=machine_key(DEPLOYMENT, revision),
         kind=DEPLOYMENT,

@@ -1,0 +1,148 @@
+"""Replaces the replicas of a promoted update a few at a time, where there is no room for all of the new ones at once.
+
+How far it is can be seen in the cloud alone, so that the next command goes on after a kill. Nothing is undone after
+a failure: both revisions serve, until the same command goes on or a rollback goes back, in the same steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.operations.deploying.failure_report import with_diagnosis
+from tgi_deploy.operations.deploying.readiness import all_ready
+from tgi_deploy.operations.watching.limits import LeaseKeeper
+from tgi_deploy.reconcile.retry import polls
+from tgi_deploy.rollout.stages import mark_turned_back, next_commands
+from tgi_deploy.text import plural
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import Ends
+from tgi_deploy.values.resource import revision_of
+
+if TYPE_CHECKING:
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.rollout import SteppedFront
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+
+# After the grace period of a replica that ends, until its accelerators are seen to be free.
+_FREED_S: Final = 60.0
+
+
+def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> Deployment:
+    """Return the record of a promoted update that goes back, saved unless in a dry run.
+
+    It goes forward if its old machine is gone.
+    """
+    rollout = deployment.rollout
+    old = deployment.machine_at(rollout.source) if rollout and rollout.source else None
+    found = context.cloud(old.place).handler(old.kind).read(old.attributes) if old and "id" in old.attributes else None
+    back = mark_turned_back(deployment) if found is not None and found.alive else deployment
+    if rollout is None or back == deployment:
+        return deployment
+    context.reporter.note(
+        f"the update to revision {rollout.destination} was not finished; going back to revision {rollout.source}"
+    )
+    return replaced(back, rollout=None) if dry_run else context.executor().save(back)
+
+
+def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
+    """Replace the old replicas of a promoted update until all of the new revision are ready. Safe to repeat.
+
+    Never fewer are ready than the smaller revision has; the old machine stays, perhaps without replicas.
+
+    Raises DeployError if a step fails; both revisions serve then.
+    """
+    rollout = deployment.rollout
+    if rollout is None or rollout.source is None:
+        return
+    old, new, source = deployment.machine_at(rollout.source), deployment.machine, deployment.numbered(rollout.source)
+    plan, before = deployment.plan, source.plan if source else None
+    if old is None or new is None or "id" not in old.attributes or plan is None or before is None:
+        return
+    if plan.requirements.replicas.varies:
+        return  # an autoscaler sets their number: such an update has room for all of them
+    former = replaced(deployment, active=rollout.source, ends=rollout.ends or Ends())
+    exchange = _Exchange(
+        context=context,
+        deployment=deployment,
+        front=front,
+        old=old,
+        new=new,
+        wanted=plan.chosen.replicas,
+        least=min(plan.chosen.replicas, before.chosen.replicas),
+        old_grace_s=front.grace_s(former),
+        lease=LeaseKeeper.of(context, deployment),
+        old_lease=LeaseKeeper.of(context, former),
+    )
+    try:
+        while not exchange.done:
+            exchange.step()
+    except DeployError as error:
+        if isinstance(error, NotHealthyError):
+            error = with_diagnosis(context, deployment, error)
+        both = f"revisions {rollout.destination} and {rollout.source} both serve at {deployment.endpoint}"
+        words = f"{both}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
+        raise error.copy(hint=error.hint_and(words)) from error.__cause__
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Exchange:
+    """Replaces the replicas of the machine `old` by `wanted` ones of `new`; `least` of both together are always ready.
+
+    `old_grace_s`: how long an old one may take to finish its open requests.
+    """
+
+    context: Context
+    deployment: Deployment
+    front: SteppedFront
+    old: ResourceRecord
+    new: ResourceRecord
+    wanted: int
+    least: int
+    old_grace_s: int
+    lease: LeaseKeeper
+    old_lease: LeaseKeeper
+
+    @property
+    def done(self) -> bool:
+        return self._ready >= self.wanted
+
+    def step(self) -> None:
+        """End old replicas that are no longer needed, and start and await as many new ones as there is room for.
+
+        Raises DeployError `no_free_gpus`, NotHealthyError.
+        """
+        for _ in polls(self.context.clock, replace(self.context.pace.sweep, deadline_s=self.old_grace_s + _FREED_S)):
+            self.lease.beat()
+            self.old_lease.beat()
+            ready, there, old = self._ready, self.front.replicas(self.new), self.front.replicas(self.old)
+            needed = min(old, max(0, self.least - ready))
+            if there < self.wanted:
+                self.front.share(self.deployment)
+            if there < self.wanted and needed < old:
+                self._resize(self.old, needed)
+            # A machine that was added may go with the old replica on it, before a new one takes its place.
+            number = self.front.fitting(self.deployment, added=max(0, self.least + 1 - needed - there))
+            if number > there:
+                self._resize(self.new, number)
+            if number > ready:
+                all_ready(self.old_lease.kept_by(self.context), self.deployment)
+                self.context.clock.sleep(self.context.pace.health_poll_s)  # until the target, too, has seen them ready
+                return
+        raise DeployError(
+            "no_free_gpus",
+            f"updating '{self.deployment.name}': {ready} of {plural(self.wanted, 'replica')} of the new revision are "
+            "ready, and there is no room for the next",
+            hint="something else may have taken the place of the old replicas",
+        )
+
+    @property
+    def _ready(self) -> int:
+        replicas = self.context.cloud(self.new.place).machine(self.new.attributes["id"]).replicas
+        return sum(item.status == "ready" for item in replicas)
+
+    def _resize(self, machine: ResourceRecord, number: int) -> None:
+        what = f"revision {revision_of(machine.key) or 1} to {plural(number, 'replica')}"
+        self.context.reporter.note(f"scaling {what}")
+        self.context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": number})
