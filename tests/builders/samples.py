@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 THOROUGH: Final = bool(os.environ.get("THOROUGH"))
-# Of the calls at which a program may be killed, one in so many is tried.
-SPARSE: Final = 1 if THOROUGH else 2
+# Of the moments at which a program may be killed, one in so many is tried. Odd, so that half of those tried are before
+# a request where moments before and after a request alternate.
+SPARSE: Final = 1 if THOROUGH else 3
 
 
 def some(cases: Sequence[T], most: int) -> Sequence[T]:

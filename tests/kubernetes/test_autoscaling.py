@@ -9,7 +9,7 @@ import pytest
 from builders.control_plane import eventually
 from builders.metrics_api import CUSTOM, EXTERNAL, engine_path, metrics_api
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 NAME = "llama3-13b"
 OWN = f"tgi-deploy-{NAME}"
 UP = ("up", NAME, "--target", "kubernetes", "--concurrency", "2", "--yes")

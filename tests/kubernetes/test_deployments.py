@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from builders.control_plane import eventually
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 NAME = "llama3-13b"
 PLURALS = {
     "Deployment": ("deployments", "/apis/apps/v1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders.control_plane import eventually
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 NAME = "llama3-13b"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = {

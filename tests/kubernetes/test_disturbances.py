@@ -7,7 +7,7 @@ import json
 import pytest
 from builders.control_plane import APPLY, eventually
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 NAME = "llama3-13b"
 UP = ("up", NAME, "--target", "kubernetes", "--yes")
 

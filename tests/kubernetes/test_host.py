@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from builders.control_plane import defined
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 NAME, OWN = "llama3-13b", "tgi-deploy-llama3-13b"
 UP = ("up", NAME, "--target", "kubernetes", "--yes")
 NETWORKING = "/apis/networking.k8s.io/v1"

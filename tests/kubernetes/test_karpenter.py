@@ -11,7 +11,7 @@ from builders.control_plane import defined, eventually
 
 from tgi_deploy.sandbox.kubernetes.nodes import node
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 NAME, OWN = "llama3-13b", "tgi-deploy-llama3-13b"
 UP = ("up", NAME, "--target", "kubernetes", "--yes")
 POOLS = "/apis/karpenter.sh/v1/nodepools"

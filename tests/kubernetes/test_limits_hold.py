@@ -10,7 +10,7 @@ from urllib3 import PoolManager
 
 from tgi_deploy.sandbox.kubernetes import CERTIFICATE
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 NAME = "llama3-13b"
 OWN = f"tgi-deploy-{NAME}"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

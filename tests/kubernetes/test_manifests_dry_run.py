@@ -8,7 +8,7 @@ import pytest
 import yaml
 from builders.control_plane import APPLY, defined
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 CASES = Path(__file__).parents[1] / "cases"
 RENDER = ("render", "llama3-13b", "--hardware", "1xL40S", "--as", "kubernetes")
 PATHS = {

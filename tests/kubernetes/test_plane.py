@@ -9,7 +9,7 @@ import stat
 import pytest
 from builders.control_plane import APPLY, eventually
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 IMAGE = "ghcr.io/huggingface/text-generation-inference"
 LABELS = {"app": "engine"}
 MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"

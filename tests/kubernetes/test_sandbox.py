@@ -13,7 +13,7 @@ from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.processes import processes
 
-pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+pytestmark = pytest.mark.control_plane
 NAME = "llama3-13b"
 
 

@@ -23,7 +23,6 @@ from tgi_deploy.sandbox.addresses import can_bind
 # The simulated nodes give their pods addresses of the network for benchmarks (RFC 2544), on the loopback interface.
 pytestmark = [
     pytest.mark.control_plane,
-    pytest.mark.xdist_group("control_plane"),
     pytest.mark.allow_hosts(["127.0.0.0/8", "::1", "198.18.0.0/15"]),
 ]
 NAME = "llama3-13b"

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 from builders.clusters import SHARED, Cluster, nodepool
+from builders.samples import SPARSE
 from fakes.cloud import KilledError
 from fakes.kubernetes_api import node
 
@@ -256,7 +257,7 @@ def watch(cluster):
 
 def killed_updates(cluster):
     """Yield each time that an update has been killed at another moment."""
-    for ordinal in range(1, 1000):
+    for ordinal in range(1, 1000, SPARSE):
         cluster.renew()
         cluster.up()
         kill_at(cluster, ordinal)
@@ -291,7 +292,7 @@ def test_after_a_kill_a_rollback_goes_back_and_two_replicas_serve_all_the_time(c
 
 @pytest.mark.slow
 def test_a_killed_rollback_goes_on_to_the_old_revision(cluster):
-    for ordinal in range(1, 1000):
+    for ordinal in range(1, 1000, SPARSE):
         cluster.renew()
         cluster.up()
         kill_at(cluster, IN_THE_STEPS)

@@ -62,10 +62,6 @@ def test_an_update_is_rolling_where_karpenter_may_add_its_nodes(cluster, gpus, s
     assert ("g6e.xlarge" in str(pod.get("affinity"))) is bool(gpus)
 
 
-# Odd, so that half of the moments tried are before a request, and half after it.
-STEP = 2 * SPARSE - 1
-
-
 def kill_at(cluster, ordinal, *, rolling):
     """Kill the process before the changing requests 1, 3, 5 and so on, or after them, at 2, 4, 6."""
     left = [ordinal]
@@ -81,7 +77,7 @@ def kill_at(cluster, ordinal, *, rolling):
 
 def killed_updates(cluster, ends, *, rolling=True):
     """Yield each time that an update has been killed at another moment."""
-    for ordinal in range(1, 1000, STEP):
+    for ordinal in range(1, 1000, SPARSE):
         cluster.renew()
         cluster.up(ends=ends)
         kill_at(cluster, ordinal, rolling=rolling)
@@ -216,7 +212,7 @@ def test_a_failed_update_exposes_nothing(cluster, strategy, options):
 
 @pytest.mark.slow
 def test_a_killed_update_and_the_run_that_goes_on_lead_the_host_only_to_the_new_revision(cluster):
-    for ordinal in range(1, 1000, STEP):
+    for ordinal in range(1, 1000, SPARSE):
         cluster.renew()
         cluster.up()
         kill_at(cluster, ordinal, rolling=True)
