@@ -11,16 +11,17 @@ from io import StringIO
 import pytest
 from builders.waiting import eventually
 
-from tgi_deploy.sandbox.engine.bodies import Parameters
+from tgi_deploy.sandbox.engine.bodies import parameters
 from tgi_deploy.sandbox.engine.container import image_environment, prepare, start
-from tgi_deploy.sandbox.engine.inference import Inference, Query
+from tgi_deploy.sandbox.engine.generator import Query
+from tgi_deploy.sandbox.engine.inference import Inference
 from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 
 JSON = {"Content-Type": "application/json"}
 REAL_TIME = 1
-HELD = Query(route="generate", inputs="x", parameters=Parameters())
+HELD = Query(route="generate", inputs="x", parameters=parameters())
 
 
 @pytest.fixture

@@ -9,21 +9,17 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
-from tgi_deploy.sandbox.engine.generator import Step, forced_text, generate
-from tgi_deploy.sandbox.engine.logs import CLIENT
+from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, forced_text, generate
+from tgi_deploy.sandbox.engine.logs import CLIENT, TIMES
 from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.situation import Fault
-from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from tgi_deploy.sandbox.engine.bodies import Parameters
-    from tgi_deploy.sandbox.engine.generator import Token
+    from tgi_deploy.sandbox.engine.bodies import Body
     from tgi_deploy.sandbox.engine.situation import Situation
 
 _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
@@ -45,43 +41,6 @@ _LONG_PROMPT_TOKENS: Final = 256
 _CPU_BANDWIDTH_GB_S: Final = 20.0
 _CPU_TFLOPS: Final = 1.0
 _FAILED: Final = "Request failed during generation: Server error: "
-
-
-class Query(Frozen, frozen=True, kw_only=True):
-    """A generation request. `route` is its name in the log, `within` the route that called it, if any."""
-
-    route: str
-    inputs: str
-    parameters: Parameters
-    within: str = ""
-
-
-class Generation(msgspec.Struct, kw_only=True):
-    """A valid request and its answer so far. `forced`: the text that its grammar dictates. Times are in seconds."""
-
-    query: Query
-    prompt: str
-    pieces: tuple[Token, ...]
-    max_new_tokens: int
-    seed: int | None
-    forced: str | None
-    started: float = 0.0
-    validated: float = 0.0
-    inferred: float = 0.0
-    steps: list[Step] = []
-
-    @property
-    def text(self) -> str:
-        return "".join(step.shown for step in self.steps)
-
-    @property
-    def finish_reason(self) -> str:
-        return self.steps[-1].finish_reason or "length"
-
-    def parts_s(self) -> tuple[float, ...]:
-        """Return total, validation, queue and inference time, and the time of a token."""
-        total = time.perf_counter() - self.started
-        return total, self.validated, 0.0, self.inferred, self.inferred / max(1, len(self.steps))
 
 
 class Inference:
@@ -119,15 +78,13 @@ class Inference:
 
     def timing_headers(self, answer: Generation) -> dict[str, str]:
         """Return the timing headers in milliseconds, which the router sends with a whole answer."""
-        names, times = (
-            ("total-time", "validation-time", "queue-time", "inference-time", "time-per-token"),
-            answer.parts_s(),
-        )
+        times = dict(zip(TIMES, answer.parts_s(), strict=True))
+        whole = {} if answer.query.route == "completions" else {"x-compute-time": str(times["total_time"])}
         return {
             "x-compute-type": self.compute_type,
-            "x-compute-time": str(times[0]),
+            **whole,
             "x-compute-characters": str(len(answer.query.inputs)),
-            **{f"x-{name}": str(round(seconds * 1000)) for name, seconds in zip(names, times, strict=True)},
+            **{f"x-{name.replace('_', '-')}": str(round(seconds * 1000)) for name, seconds in times.items()},
             "x-prompt-tokens": str(len(answer.pieces)),
             "x-generated-tokens": str(len(answer.steps)),
         }
@@ -135,28 +92,29 @@ class Inference:
     @contextmanager
     def admitted(self, query: Query) -> Iterator[None]:
         """Take a place among the concurrent requests. Raises ApiError `overloaded` if there is none."""
-        self.metrics.add("tgi_request_count")
+        count = self.metrics.add
+        count("tgi_request_count")
         try:
             self._take_place()
-            if self.metrics.add("tgi_batch_current_size", 1) > 1:
-                self.metrics.add("tgi_batch_concat", reason="backpressure")
+            if count("tgi_batch_current_size", 1) > 1:
+                count("tgi_batch_concat", reason="backpressure")
             try:
                 yield
             finally:
-                self.metrics.add("tgi_batch_current_size", -1)
+                count("tgi_batch_current_size", -1)
                 self._slots.release()
         except ApiError as error:
-            self.metrics.add("tgi_request_failure", err=error.kind)
+            count("tgi_request_failure", err=error.kind)
             if error.kind == "generation":
-                self.metrics.add("tgi_batch_inference_failure", method="prefill")
+                count("tgi_batch_inference_failure", method="prefill")
             self.situation.log.refused(query, error.bare)
             raise
 
     def _take_place(self) -> None:
         if Fault.OVERLOADED in self.situation.faults or not self._slots.acquire(blocking=False):
             raise ApiError("overloaded", "Model is overloaded")
-        self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
-        self.metrics.add("tgi_batch_current_max_tokens", 0)
+        for name in ("tgi_queue_size", "tgi_batch_current_max_tokens"):  # a request is batched at once
+            self.metrics.add(name, 0)
 
     def answer(self, query: Query) -> Generation:
         """Return the whole generation."""
@@ -177,21 +135,18 @@ class Inference:
 
     def _prepare(self, query: Query, started: float, *, streaming: bool) -> Generation:
         """Validate a request. Raises ApiError `validation`."""
-        parameters = query.parameters
-        _check_parameters(parameters, self.situation, streaming=streaming)
-        if not query.inputs:
-            raise ApiError("validation", "`inputs` cannot be empty")
+        given = query.parameters
+        _check(query, self.situation, streaming=streaming)
         pieces = self.tokenizer.encode(query.inputs)
-        if parameters.truncate is not None:
-            pieces = pieces[-parameters.truncate :]
-        drawn = secrets.randbits(64) if parameters.samples else None
+        if given.truncate is not None:
+            pieces = pieces[-given.truncate :]
+        drawn = secrets.randbits(64) if given.seed is None else given.seed
         generation = Generation(
             query=query,
-            prompt="".join(piece.text for piece in pieces),
             pieces=pieces,
-            max_new_tokens=self._room(len(pieces), parameters.max_new_tokens),
-            seed=parameters.seed if parameters.samples and parameters.seed is not None else drawn,
-            forced=None if parameters.grammar is None else forced_text(parameters.grammar),
+            max_new_tokens=self._room(len(pieces), given.max_new_tokens),
+            seed=drawn if query.samples else None,
+            forced=None if given.grammar is None else forced_text(given.grammar),
             started=started,
             validated=time.perf_counter() - started,
         )
@@ -201,26 +156,25 @@ class Inference:
 
     def _room(self, used: int, wanted: int | None) -> int:
         """Check the lengths: first the sum, with the requested length cut."""
-        limits = self.situation.limits
+        limits, problem = self.situation.limits, ""
         left = limits.max_total_tokens - used
-        if wanted is not None:
-            wanted = min(wanted, _MOST_NEW_TOKENS)
-            if wanted > left:
-                rule = f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}"
-                given = f"Given: {used} `inputs` tokens and {wanted} `max_new_tokens`"
-                raise ApiError("validation", f"{rule}. {given}")
-        if used > limits.max_input_tokens:
-            rule = f"`inputs` must have less than {limits.max_input_tokens} tokens"
-            raise ApiError("validation", f"{rule}. Given: {used}")
-        default = left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
-        return default if wanted is None else wanted
+        if wanted is None:
+            wanted = left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
+        elif (wanted := min(wanted, _MOST_NEW_TOKENS)) > left:
+            rule = f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}"
+            problem = f"{rule}. Given: {used} `inputs` tokens and {wanted} `max_new_tokens`"
+        if not problem and used > limits.max_input_tokens:
+            problem = f"`inputs` must have less than {limits.max_input_tokens} tokens. Given: {used}"
+        if problem:
+            raise ApiError("validation", problem)
+        return wanted
 
     def _steps(self, generation: Generation) -> Generator[Step]:
         """Yield tokens at the GPU's speed. Counts the request when it is finished."""
-        situation, prompt_tokens = self.situation, len(generation.pieces)
+        situation, prompt_tokens, observe = self.situation, len(generation.pieces), self.metrics.observe
         model, host, shards = situation.checkpoint.model, situation.host, situation.num_shard
         tflops = _CPU_TFLOPS if host.on_cpu else host.accelerator.fp16_tflops or 100.0
-        self.metrics.observe("tgi_batch_next_size", 1)
+        observe("tgi_batch_next_size", 1)
         operations = prompt_tokens * 2 * model.parameters
         self._work("prefill", operations / (tflops * 1e12 * shards * _COMPUTE_SHARE))
         if Fault.OOM_SERVING in situation.faults and prompt_tokens >= _LONG_PROMPT_TOKENS:
@@ -235,10 +189,10 @@ class Inference:
         generation.inferred = time.perf_counter() - generation.started - generation.validated
         times = generation.parts_s()
         self.metrics.add("tgi_request_success")
-        self.metrics.observe("tgi_request_generated_tokens", len(generation.steps))
-        self.metrics.observe("tgi_request_skipped_tokens", 0)
+        observe("tgi_request_generated_tokens", len(generation.steps))
+        observe("tgi_request_skipped_tokens", 0)
         for name, seconds in zip(_DURATIONS, times, strict=True):
-            self.metrics.observe(f"tgi_request_{name}", seconds)
+            observe(f"tgi_request_{name}", seconds)
         situation.log.answered(generation.query, times, generation.seed)
 
     def _work(self, method: str, real_s: float) -> None:
@@ -252,28 +206,28 @@ class Inference:
             self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, method=method)
 
 
-def _check_parameters(parameters: Parameters, situation: Situation, *, streaming: bool) -> None:
+def _check(query: Query, situation: Situation, *, streaming: bool) -> None:
     """Check single values, in the order of TGI's `router/src/validation.rs`. Raises ApiError `validation`."""
-    get, longest, given = situation.arguments.get, situation.limits.max_input_tokens, parameters
+    given, get, longest = query.parameters, situation.arguments.get, situation.limits.max_input_tokens
     best_of, most_best_of = given.best_of or 1, get("max-best-of", 2)
     stops, most_stops = len(given.stop), get("max-stop-sequences", 4)
-    top, most_top, cut = given.top_n_tokens or 0, get("max-top-n-tokens", 5), given.truncate
-    several = best_of > 1
+    top, most_top = given.top_n_tokens or 0, get("max-top-n-tokens", 5)
+    several, grammar = best_of > 1, given.grammar is not None
     rules = (
         (best_of > most_best_of, f"`best_of` must be > 0 and <= {most_best_of}. Given: {best_of}"),
         (several and streaming, "`best_of` != 1 is not supported when streaming tokens"),
-        (several and not given.samples, "you must use sampling when `best_of` is > 1"),
+        (several and not query.samples, "you must use sampling when `best_of` is > 1"),
         (several and given.seed is not None, "`seed` must not be set when `best_of` > 1"),
-        (not _positive(given.temperature), "`temperature` must be strictly positive"),
-        (not _positive(given.repetition_penalty), "`repetition_penalty` must be strictly positive"),
+        *(
+            (not _positive(given, name), f"`{name}` must be strictly positive")
+            for name in ("temperature", "repetition_penalty")
+        ),
         (abs(given.frequency_penalty or 0) > 2, "`frequency_penalty` must be >= -2.0 and <= 2.0"),  # noqa: PLR2004
-        (not _positive(given.top_p, 1), "`top_p` must be > 0.0 and < 1.0"),
-        (not _positive(given.typical_p, 1), "`typical_p` must be > 0.0 and < 1.0"),
-        (not _positive(given.top_k), "`top_k` must be strictly positive"),
-        (not _positive(given.max_new_tokens), "`max_new_tokens` must be strictly positive"),
+        *((not _positive(given, name, 1), f"`{name}` must be > 0.0 and < 1.0") for name in ("top_p", "typical_p")),
+        *((not _positive(given, name), f"`{name}` must be strictly positive") for name in ("top_k", "max_new_tokens")),
         (
-            not _positive(cut, longest + 1),
-            f"`truncate` must be strictly positive and less than {longest}. Given: {cut}",
+            not _positive(given, "truncate", longest + 1),
+            f"`truncate` must be strictly positive and less than {longest}. Given: {given.truncate}",
         ),
         (stops > most_stops, f"`stop` supports up to {most_stops} stop sequences. Given: {stops}"),
         (top > most_top, f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}"),
@@ -281,12 +235,15 @@ def _check_parameters(parameters: Parameters, situation: Situation, *, streaming
             streaming and given.decoder_input_details,
             "`decoder_input_details` == true is not supported when streaming tokens",
         ),
-        (given.grammar is not None and get("disable-grammar-support"), "grammar is not supported"),
+        (grammar and get("disable-grammar-support"), "grammar is not supported"),
+        (not query.inputs, "`inputs` cannot be empty"),
     )
-    problem = next((words for broken, words in rules if broken), None)
-    if problem is not None:
-        raise ApiError("validation", problem)
+    for broken, words in rules:
+        if broken:
+            raise ApiError("validation", words)
 
 
-def _positive(value: float | None, below: float = math.inf) -> bool:
+def _positive(given: Body, name: str, below: float = math.inf) -> bool:
+    """Return whether a parameter is positive and below a bound, or not given."""
+    value = getattr(given, name)
     return value is None or 0 < value < below

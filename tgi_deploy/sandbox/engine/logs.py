@@ -13,8 +13,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tgi_deploy.sandbox.engine.bodies import Parameters
-    from tgi_deploy.sandbox.engine.inference import Query
+    from tgi_deploy.sandbox.engine.bodies import Body
+    from tgi_deploy.sandbox.engine.generator import Query
 
 Level = Literal["INFO", "WARN", "ERROR"]
 _ESCAPE: Final = re.compile(r"\x1b\[\d+m")
@@ -28,7 +28,7 @@ MAIN: Final = ("text_generation_router", "backends/v3/src/main.rs")
 CLIENT: Final = ("text_generation_router_v3::client", "backends/v3/src/client/mod.rs")
 _INFER: Final = ("text_generation_router::infer", "router/src/infer/mod.rs")
 _SUCCESS_LINES: Final = {"generate_stream": 637}  # others: 432
-_TIMES: Final = ("total_time", "validation_time", "queue_time", "inference_time", "time_per_token")
+TIMES: Final = ("total_time", "validation_time", "queue_time", "inference_time", "time_per_token")
 
 
 class Log(msgspec.Struct, kw_only=True):
@@ -73,7 +73,7 @@ class Log(msgspec.Struct, kw_only=True):
 
     def answered(self, query: Query, times: Sequence[float], seed: int | None) -> None:
         """Write the line of an answered request."""
-        shown = {name: f'"{_duration(seconds)}"' for name, seconds in zip(_TIMES, times, strict=True)}
+        shown = {name: f'"{_duration(seconds)}"' for name, seconds in zip(TIMES, times, strict=True)}
         *outer, (route, parameters) = _spans(query)
         fields = {**parameters, **shown, "seed": f'"{_option(seed)}"'}
         self.router("Success", line=_SUCCESS_LINES.get(route, 432), spans=[*outer, (route, fields)])
@@ -116,15 +116,15 @@ def _spans(query: Query) -> list[tuple[str, Mapping[str, str]]]:
     return [*outer, (query.route, {"parameters": _debug(query.parameters, query.route)})]
 
 
-def _debug(parameters: Parameters, route: str) -> str:
+def _debug(parameters: Body, route: str) -> str:
     """Format the struct like Rust. The OpenAI-style routes record it as a string: TGI issue 3203."""
-    members = ", ".join(f"{name}: {_rust(name, getattr(parameters, name))}" for name in parameters.__struct_fields__)
+    members = ", ".join(f"{name}: {_rust(name, value)}" for name, value in vars(parameters).items())
     shown = f"GenerateParameters {{ {members} }}"
     return shown if route.startswith("generate") else json.dumps(shown, ensure_ascii=False)
 
 
 def _rust(name: str, value: object) -> str:
-    if isinstance(value, tuple) or (isinstance(value, bool) and name != "return_full_text"):
+    if isinstance(value, list | tuple) or (isinstance(value, bool) and name != "return_full_text"):
         return json.dumps(value, ensure_ascii=False)
     return "Some(Json(…))" if name == "grammar" and value is not None else _option(value)
 
