@@ -12,10 +12,11 @@ import pytest
 from builders.waiting import eventually
 
 from tgi_deploy.sandbox.engine.bodies import parameters
-from tgi_deploy.sandbox.engine.container import image_environment, prepare, start
+from tgi_deploy.sandbox.engine.container import image_environment, prepare
 from tgi_deploy.sandbox.engine.generator import Query
 from tgi_deploy.sandbox.engine.inference import Inference
 from tgi_deploy.sandbox.engine.messages import ApiError
+from tgi_deploy.sandbox.engine.phases import start
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 

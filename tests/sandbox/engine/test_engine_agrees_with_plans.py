@@ -8,7 +8,8 @@ import pytest
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.sandbox.engine.container import image_environment, prepare, run, start
+from tgi_deploy.sandbox.engine.container import image_environment, prepare, run
+from tgi_deploy.sandbox.engine.phases import start
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog

@@ -9,12 +9,11 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
 from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, forced_text, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT, TIMES
 from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.situation import Fault
+from tgi_deploy.sandbox.engine.situation import Fault, made_up_hash
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

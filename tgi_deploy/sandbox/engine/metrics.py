@@ -16,39 +16,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Labels = tuple[tuple[str, str], ...]
 # Names and help texts by type, as recorded.
 _TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 _ABOUT: Final = {name: (kind, about) for kind in _TABLE if kind != "source" for name, about in _TABLE[kind].items()}
 _QUANTILES: Final = ("0", "0.5", "0.9", "0.95", "0.99", "0.999", "1")
-_TOKEN_BUCKETS: Final = 100
-
-
-def _token_bounds(most: int) -> list[float]:
-    return [most / _TOKEN_BUCKETS * place for place in range(1, _TOKEN_BUCKETS + 1)]
-
-
-# The default: seconds, each bound 1.5 times the previous one.
+# The default bounds: seconds, each 1.5 times the previous one.
 _SECONDS: Final = list(accumulate([0.0001 * 1.5] + [1.5] * 34, lambda bound, step: bound * step))
-
-
-class _Distribution:
-    """A histogram. `counts` are per bucket; the last is for values above all bounds."""
-
-    def __init__(self, bounds: list[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def lines(self, name: str, labels: Labels) -> Iterator[str]:
-        if _ABOUT[name][0] == "summary":  # all 0: nothing is speculated, so nothing is skipped
-            yield from (_line(name, (("quantile", quantile),), 0) for quantile in _QUANTILES)
-        else:
-            bounds = [*map(_shown, self.bounds), "+Inf"]
-            for bound, count in zip(bounds, accumulate(self.counts), strict=True):
-                yield _line(f"{name}_bucket", (*labels, ("le", bound)), count)
-        yield _line(f"{name}_sum", labels, self.total)
-        yield _line(f"{name}_count", labels, sum(self.counts))
 
 
 class Metrics:
@@ -56,52 +29,69 @@ class Metrics:
 
     def __init__(self, input_tokens: int, total_tokens: int) -> None:
         self._lock = threading.Lock()
-        self._values: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(int))
-        self._observed: dict[str, dict[Labels, _Distribution]] = defaultdict(dict)
+        # By name and labels: a number, or the sum of a distribution and a count for each bucket and for values beyond.
+        self._values: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(int))
+        self._observed: dict[str, dict[str, list[float]]] = defaultdict(dict)
+        by_input, by_total = ([most / 100 * place for place in range(1, 101)] for most in (input_tokens, total_tokens))
         self._bounds = {
             "tgi_batch_next_size": [float(size) for size in range(1, 1025)],
-            "tgi_request_input_length": _token_bounds(input_tokens),
-            "tgi_request_generated_tokens": _token_bounds(total_tokens),
-            "tgi_request_max_new_tokens": _token_bounds(total_tokens),
+            "tgi_request_input_length": by_input,
+            "tgi_request_generated_tokens": by_total,
+            "tgi_request_max_new_tokens": by_total,
         }
 
-    def add(self, name: str, change: float = 1, **labels: str) -> float:
-        """Return the new value of the counter or gauge."""
-        key = tuple(sorted(labels.items()))
+    def add(self, name: str, change: float = 1, **label: str) -> float:
+        """Return the new value of the counter or gauge, which has at most one label."""
         with self._lock:
-            self._values[name][key] += change
-            return self._values[name][key]
+            series, key = self._values[name], _labels(label)
+            series[key] += change
+            return series[key]
 
-    def observe(self, name: str, value: float, **labels: str) -> None:
-        key = tuple(sorted(labels.items()))
+    def observe(self, name: str, value: float, **label: str) -> None:
+        bounds = self._bounds.get(name, _SECONDS)
         with self._lock:
-            series = self._observed[name]
-            if key not in series:
-                series[key] = _Distribution(self._bounds.get(name, _SECONDS))
-            series[key].counts[bisect_left(series[key].bounds, value)] += 1
-            series[key].total += value
+            found = self._observed[name].setdefault(_labels(label), [0] * (len(bounds) + 2))
+            found[0] += value
+            found[1 + bisect_left(bounds, value)] += 1
 
     def render(self) -> str:
         with self._lock:
-            simple = [
-                _block(name, (_line(name, labels, value) for labels, value in series.items()))
+            simple = (
+                (name, [f"{name}{_braced(labels)} {_shown(value)}" for labels, value in series.items()])
                 for name, series in self._values.items()
-            ]
-            return "".join(simple) + "".join(
-                _block(name, (line for labels, found in series.items() for line in found.lines(name, labels)))
+            )
+            distributions = (
+                (name, [line for labels, found in series.items() for line in self._lines(name, labels, found)])
                 for name, series in self._observed.items()
             )
+            return "".join(_block(name, lines) for part in (simple, distributions) for name, lines in part)
+
+    def _lines(self, name: str, labels: str, found: list[float]) -> Iterator[str]:
+        total, *counts = found
+        if _ABOUT[name][0] == "summary":  # all 0: nothing is speculated, so nothing is skipped
+            yield from (f'{name}{{quantile="{quantile}"}} 0' for quantile in _QUANTILES)
+        else:
+            bounds = [*map(_shown, self._bounds.get(name, _SECONDS)), "+Inf"]
+            for bound, count in zip(bounds, accumulate(counts), strict=True):
+                upper = f'le="{bound}"'
+                yield f"{name}_bucket{_braced(labels, upper)} {count}"
+        yield f"{name}_sum{_braced(labels)} {_shown(total)}"
+        yield f"{name}_count{_braced(labels)} {sum(counts)}"
 
 
-def _block(name: str, lines: Iterator[str]) -> str:
+def _block(name: str, lines: list[str]) -> str:
     kind, about = _ABOUT[name]
     head = [f"# HELP {name} {about}"] if about else []
     return "\n".join([*head, f"# TYPE {name} {kind}", *lines, "", ""])
 
 
-def _line(name: str, labels: Labels, value: float) -> str:
-    inside = ",".join(f'{key}="{text}"' for key, text in labels)
-    return f"{name}{{{inside}}} {_shown(value)}" if inside else f"{name} {_shown(value)}"
+def _labels(label: dict[str, str]) -> str:
+    return ",".join(f'{key}="{value}"' for key, value in label.items())
+
+
+def _braced(*labels: str) -> str:
+    inside = ",".join(filter(None, labels))
+    return f"{{{inside}}}" if inside else ""
 
 
 def _shown(value: float) -> str:

@@ -1,44 +1,95 @@
-"""The phases of a start, each with its log lines and ways to fail: download, shards, warm-up, router.
+"""The phases of a start, each with its log lines and ways to fail: checks, download, shards, warm-up, router.
 
 The CPU's were recorded from 3.3.7 on a machine without a GPU on 2026-11-22: tests/cases/diagnosis/real-cpu-start.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from tgi_deploy.sandbox.engine.checkpoint import hub_token
-from tgi_deploy.sandbox.engine.flags import given_up
-from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, MAIN
-from tgi_deploy.sandbox.engine.memory import capacity
-from tgi_deploy.sandbox.engine.refusals import load_refusal, warmup_refusal
+from tgi_deploy.sandbox.engine.flags import DEVICE_VARIABLES, given_up, resolve_shards, validate, validate_adapters
+from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, GPU, MAIN, reason, traceback
+from tgi_deploy.sandbox.engine.memory import capacity, load_refusal, warmup_refusal
 from tgi_deploy.sandbox.engine.situation import Fault, TokenLimits
-from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tgi_deploy.sandbox.engine.checkpoint import Checkpoint
-    from tgi_deploy.sandbox.engine.situation import Situation
-    from tgi_deploy.sandbox.engine.tracebacks import Kind
+    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.sandbox.engine.logs import Kind
+    from tgi_deploy.sandbox.engine.situation import Checkpoint, Host, Situation
+
+_GRAPHS: Final = (1, 2, 4, 8, 16, 32)
+_TOKENS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_API_TOKEN")
+
+
+def start(situation: Situation) -> None:
+    """Run every phase before the socket. Raises ExitError if one fails, or on a stop signal."""
+    arguments, log = situation.arguments, situation.log
+    log.launcher(arguments.debug())
+    try:  # Docker sets HOSTNAME, the variable of `--hostname`, to the container's name
+        ipaddress.ip_address(arguments.get("hostname", "0.0.0.0"))  # noqa: S104 -- the launcher's default
+    except ValueError:
+        log.router("Invalid hostname, defaulting to 0.0.0.0", level="WARN")
+    situation.pace.pause(1.0)
+    if situation.release.default_attention:
+        _choose_kernels(situation)
+    if arguments.get("sharded") and arguments.get("num-shard") is None:
+        log.launcher(f"Parsing num_shard from {'/'.join(DEVICE_VARIABLES)}")
+    devices = devices_found(situation.environ, situation.host, situation.release)
+    situation.num_shard = resolve_shards(arguments, devices)
+    if situation.num_shard > 1:
+        log.launcher(f"Sharding model on {situation.num_shard} processes")
+    if arguments.get("max-batch-prefill-tokens") is None:
+        log.launcher(f"Default `max_batch_prefill_tokens` to {situation.prefill_tokens}")
+    if arguments.get("cuda-graphs") is None:
+        log.launcher(f"Using default cuda graphs {list(_GRAPHS)}")
+    validate(arguments)
+    _download(situation)
+    validate_adapters(arguments)
+    _load_shards(situation)
+    _warm_up(situation)
+    _start_router(situation)
+
+
+def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -> int | None:
+    """Return how many devices the environment names, None if it names none (`launcher/src/main.rs`, TGI PR 3346)."""
+    for variable in DEVICE_VARIABLES:
+        named = environ.get(variable)
+        if variable == "NVIDIA_VISIBLE_DEVICES" and named in {"all", "void"}:
+            return host.gpus if release.counts_all_devices else 1
+        if named is not None:
+            return len(named.split(","))
+    return None
+
+
+def _choose_kernels(situation: Situation) -> None:
+    """Choose them like the launcher, before the number of shards is known."""
+    log, paged = situation.log, situation.attention == "paged"
+    if situation.host.on_cpu:
+        problem = f"Cannot determine GPU compute capability: {reason('no_driver')}"
+        log.launcher(problem, level="WARN", target=GPU)
+    if paged and "ATTENTION" not in situation.environ:
+        why = "head dim is not supported by flashinfer"
+        log.launcher(f"Forcing attention to 'paged' because {why}, also disabling prefix caching")
+    log.launcher(f"Using attention {situation.attention} - Prefix caching {'0' if paged else 'true'}")
+
 
 _DOWNLOAD: Final = "download"
 _BYTES_PER_S: Final = 400_000_000
 
 
-def download(situation: Situation) -> None:
+def _download(situation: Situation) -> None:
     """Query the hub, and download the weights or find those of an earlier run. Raises ExitError `DownloadError`."""
-    checkpoint, log = situation.checkpoint, situation.log
+    checkpoint, log, data = situation.checkpoint, situation.log, situation.host.data
     log.launcher(f"Starting check and download process for {checkpoint.model_id}", span=_DOWNLOAD)
     situation.pace.pause(8.0)
-    if not checkpoint.is_local:
-        _check_access(situation)
-    elif not checkpoint.has_weights:
-        _fail_download(situation, "", kind="no_weights")
-    inside, data = Path(cache_folder(checkpoint, situation.environ)), situation.host.data
+    _check_access(situation)
+    inside = Path(cache_folder(checkpoint, situation.environ))
     marker = data / inside.relative_to("/data") / ".complete" if data and inside.is_relative_to("/data") else None
     if checkpoint.is_local or (marker is not None and marker.exists()):
         log.launcher("Files are already present on the host. Skipping download.")
@@ -51,7 +102,12 @@ def download(situation: Situation) -> None:
 
 
 def _check_access(situation: Situation) -> None:
-    checkpoint, faults, token = situation.checkpoint, situation.faults, hub_token(situation.environ)
+    checkpoint, faults = situation.checkpoint, situation.faults
+    token = any(situation.environ.get(name) for name in _TOKENS)
+    if checkpoint.is_local:
+        if not any(any(Path(checkpoint.model_id).glob(f"*.{kind}")) for kind in ("safetensors", "bin", "pt")):
+            _fail_download(situation, "", kind="no_weights")
+        return
     if not checkpoint.exists:
         _fail_download(situation, "bad_name" if checkpoint.model_id.startswith("/") else "no_repository")
     if Fault.NETWORK in faults:
@@ -59,10 +115,8 @@ def _check_access(situation: Situation) -> None:
             situation.log.launcher("Retrying in 5 seconds", level="WARN", span=_DOWNLOAD)
             situation.pace.pause(5.0)
         _fail_download(situation, "network")
-    if Fault.GATED in faults and token is not None:
-        _fail_download(situation, "gated_with_token")
-    if token is None and (checkpoint.model.gated or Fault.GATED in faults):
-        _fail_download(situation, "gated_without_token")
+    if Fault.GATED in faults or (checkpoint.model.gated and not token):
+        _fail_download(situation, "gated_with_token" if token else "gated_without_token")
 
 
 def _fail_download(situation: Situation, why: str, kind: Kind = "download") -> NoReturn:
@@ -93,7 +147,7 @@ def _fetch(situation: Situation, folder: Path) -> None:
         log.launcher(f"Download: [{done}/{len(files)}] -- ETA: {left}")
 
 
-SHARDS: Final = "shard-manager"
+_SHARDS: Final = "shard-manager"
 _IMPORTS_S: Final = 15.0
 _ATTENTION_S: Final = 4.0
 _LOADED_BYTES_PER_S: Final = 700_000_000
@@ -109,50 +163,55 @@ _NOT_ON_CPU: Final = {
 }
 
 
-def load_shards(situation: Situation) -> None:
+def _load_shards(situation: Situation) -> None:
     """Start every rank and wait until all are ready. Raises ExitError `ShardCannotStart`."""
-    log, faults = situation.log, situation.faults
-    for rank in range(situation.num_shard):
-        log.launcher("Starting shard", span=SHARDS, rank=rank)
-        situation.ranks.append(rank)
+    log, faults, host, checkpoint = situation.log, situation.faults, situation.host, situation.checkpoint
+    situation.ranks.extend(range(situation.num_shard))
+    _each(situation, "Starting shard")
     situation.pace.pause(_ATTENTION_S)
-    if situation.release.default_attention:
-        log.launcher(f"Using prefix caching = {situation.attention != 'paged'}")
-    log.launcher(f"Using Attention = {situation.attention}")
-    for what, why in _NOT_ON_CPU.items() if situation.host.on_cpu else ():
-        log.launcher(f"Could not import {what}: {why}", level="WARN")
+    _announce_kernels(situation)
     refusal = load_refusal(situation)
     if refusal is not None:
         _wait(situation, _IMPORTS_S - _ATTENTION_S)
-        _die(situation, refusal, early=refusal != situation.checkpoint.broken)
+        _die(situation, refusal, early=refusal != checkpoint.broken)
     if situation.num_shard > 1:  # the first operation between shards
         for fault, after_s in ((Fault.SHM_TOO_SMALL, _IMPORTS_S), (Fault.NCCL_HANG, _WATCHDOG_S)):
             if fault in faults:
                 _wait(situation, after_s)
                 _die(situation, reason(fault.replace("-", "_")))
-    seconds = _IMPORTS_S + situation.checkpoint.stored_bytes / _LOADED_BYTES_PER_S
+    seconds = _IMPORTS_S + checkpoint.stored_bytes / _LOADED_BYTES_PER_S
     _wait(situation, float("inf") if Fault.HANG_SHARD in faults else seconds - _ATTENTION_S)
-    if Fault.OOM_LOAD in faults or (not situation.host.on_cpu and capacity(situation).verdict == "oom-load"):
-        _die(situation, reason("out_of_memory_loading", gib=f"{situation.host.memory_bytes / 1024**3:.2f}"))
-    _announce_shards(situation, seconds)
-
-
-def _announce_shards(situation: Situation, seconds: float) -> None:
-    log = situation.log
+    if Fault.OOM_LOAD in faults or (not host.on_cpu and capacity(situation).verdict == "oom-load"):
+        _die(situation, reason("out_of_memory_loading", gib=f"{host.memory_bytes / 1024**3:.2f}"))
     if situation.release.chunked_prefill:
         log.launcher(f"Using prefill chunking = {situation.chunks_prefill}")
     for rank in situation.ranks:
         log.launcher(f"Server started at unix://{situation.arguments.get('shard-uds-path')}-{rank}")
     for rank in situation.ranks:
-        log.launcher(f"Shard ready in {seconds + rank / 10:.9f}s", span=SHARDS, rank=rank)
+        log.launcher(f"Shard ready in {seconds + rank / 10:.9f}s", span=_SHARDS, rank=rank)
+
+
+def _announce_kernels(situation: Situation) -> None:
+    """Log what the shards import."""
+    log = situation.log
+    if situation.release.default_attention:
+        log.launcher(f"Using prefix caching = {situation.attention != 'paged'}")
+    log.launcher(f"Using Attention = {situation.attention}")
+    for what, why in _NOT_ON_CPU.items() if situation.host.on_cpu else ():
+        log.launcher(f"Could not import {what}: {why}", level="WARN")
+
+
+def _each(situation: Situation, message: str) -> None:
+    """Log for every started rank."""
+    for rank in situation.ranks:
+        situation.log.launcher(message, span=_SHARDS, rank=rank)
 
 
 def _wait(situation: Situation, real_s: float) -> None:
     while real_s > _WAITING_S:
         situation.pace.pause(_WAITING_S)
         real_s -= _WAITING_S
-        for rank in situation.ranks:
-            situation.log.launcher("Waiting for shard to be ready...", span=SHARDS, rank=rank)
+        _each(situation, "Waiting for shard to be ready...")
     situation.pace.pause(real_s)
 
 
@@ -176,28 +235,23 @@ def _die(situation: Situation, why: str, *, early: bool = False) -> NoReturn:
 
 def report_output(situation: Situation, left: str, rank: int) -> None:
     message = f"Shard complete standard error output:\n\n{left}"
-    situation.log.launcher(message, level="ERROR", span=SHARDS, rank=rank)
+    situation.log.launcher(message, level="ERROR", span=_SHARDS, rank=rank)
 
 
 def stop_shards(situation: Situation) -> None:
     """Stop every started shard, with the duration measured on TGI 3.3.7."""
-    log = situation.log
-    log.launcher("Shutting down shards")
-    for rank in situation.ranks:
-        log.launcher("Terminating shard", span=SHARDS, rank=rank)
-    for rank in situation.ranks:
-        log.launcher("Waiting for shard to gracefully shutdown", span=SHARDS, rank=rank)
+    situation.log.launcher("Shutting down shards")
+    _each(situation, "Terminating shard")
+    _each(situation, "Waiting for shard to gracefully shutdown")
     if situation.ranks:
         time.sleep(_STOP_S / situation.pace.speed)
-    for rank in situation.ranks:
-        log.launcher("shard terminated", span=SHARDS, rank=rank)
+    _each(situation, "shard terminated")
 
 
-DEFAULT_GRAPHS: Final = (1, 2, 4, 8, 16, 32)
 _CPU_BATCH_TOKENS: Final = 16_000
 
 
-def warm_up(situation: Situation) -> None:
+def _warm_up(situation: Situation) -> None:
     """Prefill the largest batch, size the KV cache, then let the router check its limits. Raises ExitError."""
     situation.log.launcher("Starting Webserver")
     situation.pace.pause(3.0)
@@ -229,15 +283,14 @@ def _assumed_tokens(situation: Situation) -> int:
 
 
 def _measured_tokens(situation: Situation) -> int:
-    cache = capacity(situation)
+    cache, log = capacity(situation), situation.log
     if Fault.OOM_WARMUP in situation.faults or cache.verdict != "ok":
         sentence = reason("prefill_too_large", tokens=situation.prefill_tokens)
         _fail_in_prefill(situation, sentence, before="torch.OutOfMemoryError: CUDA out of memory.\n")
-    blocks = cache.tokens // cache.block_tokens
-    situation.log.launcher(f"KV-cache blocks: {blocks}, size: {cache.block_tokens}")
-    graphs, rule = situation.arguments.get("cuda-graphs", DEFAULT_GRAPHS), situation.weights.rule
+    log.launcher(f"KV-cache blocks: {cache.tokens // cache.block_tokens}, size: {cache.block_tokens}")
+    graphs, rule = situation.arguments.get("cuda-graphs", _GRAPHS), situation.weights.rule
     if graphs != (0,) and (rule is None or rule.cuda_graphs):
-        situation.log.launcher(f"Cuda Graphs are enabled for sizes {sorted(graphs, reverse=True)}")
+        log.launcher(f"Cuda Graphs are enabled for sizes {sorted(graphs, reverse=True)}")
         situation.pace.pause(12.0)
     return cache.tokens
 
@@ -287,19 +340,20 @@ def _announce_limits(situation: Situation) -> None:
         log.router(f"Maximum total tokens defaulted to {limits.max_total_tokens}", source=MAIN, line=168)
 
 
-def start_router(situation: Situation) -> None:
+def _start_router(situation: Situation) -> None:
     """Load tokenizer and configuration; the socket is bound right after."""
     checkpoint, log = situation.checkpoint, situation.log
-    if checkpoint.is_local:
-        own = Path(checkpoint.model_id) / "tokenizer_config.json"
-        log.router(f'Tokenizer_config None - Some("{own}")', level="WARN", line=1674)
+    model, local = checkpoint.model_id, checkpoint.is_local
+    if local:
+        log.router(f'Tokenizer_config None - Some("{Path(model)}/tokenizer_config.json")', level="WARN", line=1674)
     else:
         log.router("Using the Hugging Face API", line=219)
     situation.pace.pause(6.0)
-    if not checkpoint.is_local:
+    if not local:
         revision = situation.arguments.get("revision", checkpoint.commit)
-        log.router(f"Serving revision {revision} of model {checkpoint.model_id}", line=348)
-    kind = checkpoint.model.model_type.replace("_", " ").title().replace(" ", "")
-    log.router(f"Using config Some({kind})", line=1742)
-    if checkpoint.is_local:
-        log.router(f"no pipeline tag found for model {checkpoint.model_id}", level="WARN", line=1802)
+        log.router(f"Serving revision {revision} of model {model}", line=348)
+    log.router(
+        f"Using config Some({checkpoint.model.model_type.replace('_', ' ').title().replace(' ', '')})", line=1742
+    )
+    if local:
+        log.router(f"no pipeline tag found for model {model}", level="WARN", line=1802)
