@@ -16,7 +16,7 @@ from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
-from tgi_deploy.sandbox.engine.container import image_environment, run
+from tgi_deploy.sandbox.engine.launcher import image_environment, run
 from tgi_deploy.sandbox.engine.situation import NO_ACCELERATOR, Container, Fault, Host, Pace
 
 if TYPE_CHECKING:

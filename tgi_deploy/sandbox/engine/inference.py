@@ -9,8 +9,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, forced_text, generate
-from tgi_deploy.sandbox.engine.logs import CLIENT, TIMES
+from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, Tokenizer, forced_text, generate
+from tgi_deploy.sandbox.engine.logs import CLIENT
 from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.situation import Fault, made_up_hash
@@ -50,14 +50,18 @@ class Inference:
         release, faults, host = situation.release, situation.faults, situation.host
         self.situation = situation
         self.metrics = Metrics(limits.max_input_tokens, limits.max_total_tokens)
-        self.tokenizer = checkpoint.tokenizer
+        self.tokenizer = Tokenizer(vocab_size=checkpoint.model.vocab_size, begins=checkpoint.begins)
         self.api_key: str | None = arguments.get("api-key")
         supplied = arguments.get("tokenizer-config-path") is not None
         self.template = (checkpoint.profile.chat or supplied) and Fault.NO_CHAT_TEMPLATE not in faults
-        self.model_id = _DEFAULT_MODEL if Fault.WRONG_MODEL in faults else checkpoint.model_id
-        self.version = release.reported_version or release.version
-        self.commit = made_up_hash(f"text-generation-inference {release.version}")
-        self.docker_label = f"sha-{self.commit[:7]}"
+        version, commit = release.reported_version or release.version, made_up_hash(f"TGI {release.version}")
+        self.about = {
+            "model_id": _DEFAULT_MODEL if Fault.WRONG_MODEL in faults else checkpoint.model_id,
+            "version": version,
+            "sha": commit,
+            "docker_label": f"sha-{commit[:7]}",
+            "system_fingerprint": f"{version}-sha-{commit[:7]}",
+        }
         made_up = f"{host.gpus}-nvidia-{host.accelerator.name.lower()}"
         self.compute_type = situation.environ.get("COMPUTE_TYPE") or made_up
         self.out_of_memory = threading.Event()
@@ -67,26 +71,6 @@ class Inference:
     def has(self, flag: str) -> bool:
         """Return whether the release has a flag, which also identifies routes and fields of the same release."""
         return flag in self.situation.arguments.flags
-
-    def stream_headers(self, inputs: str) -> dict[str, str]:
-        return {
-            "x-compute-type": self.compute_type,
-            "x-compute-characters": str(len(inputs)),
-            "x-accel-buffering": "no",
-        }
-
-    def timing_headers(self, answer: Generation) -> dict[str, str]:
-        """Return the timing headers in milliseconds, which the router sends with a whole answer."""
-        times = dict(zip(TIMES, answer.parts_s(), strict=True))
-        whole = {} if answer.query.route == "completions" else {"x-compute-time": str(times["total_time"])}
-        return {
-            "x-compute-type": self.compute_type,
-            **whole,
-            "x-compute-characters": str(len(answer.query.inputs)),
-            **{f"x-{name.replace('_', '-')}": str(round(seconds * 1000)) for name, seconds in times.items()},
-            "x-prompt-tokens": str(len(answer.pieces)),
-            "x-generated-tokens": str(len(answer.steps)),
-        }
 
     @contextmanager
     def admitted(self, query: Query) -> Iterator[None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.values.base import Frozen
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
 _STATUS: Final = {"generation": 424, "overloaded": 429, "healthcheck": 503}  # 422 for all the others
+_SHAPES: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("replies.json").read_text(encoding="utf-8"))
+_MISSING: Final = object()
 _JSON: Final = re.compile(r"application/(json|.*\+json)")
 
 
@@ -74,3 +77,19 @@ def reply_json(value: object, *, status: int = 200, headers: Mapping[str, str] |
 
 def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def shaped(name: str, values: Mapping[str, object]) -> dict[str, Any]:
+    """Return a shape of `replies.json` with values for its `$names`; a member without a value is left out."""
+    found: dict[str, Any] = _filled(_SHAPES[name], values)
+    return found
+
+
+def _filled(shape: Any, values: Mapping[str, object]) -> Any:  # noqa: ANN401 -- any JSON value
+    if isinstance(shape, str) and shape.startswith("$"):
+        return values.get(shape[1:], _MISSING)
+    if isinstance(shape, list):
+        return [_filled(item, values) for item in shape]
+    if isinstance(shape, dict):
+        return {name: found for name, item in shape.items() if (found := _filled(item, values)) is not _MISSING}
+    return shape

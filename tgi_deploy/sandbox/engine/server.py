@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.engine.messages import Reply, Request
-from tgi_deploy.sandbox.engine.routes import answer
+from tgi_deploy.sandbox.engine.routes import Api
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -33,6 +33,7 @@ class EngineServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], inference: Inference, *, port_held: bool = False) -> None:
         self.inference = inference
+        self.api = Api(inference)
         self.allow_reuse_port = port_held
         self.payload_limit = inference.situation.arguments.get("payload-limit", 2_000_000)
         self.leaving = False
@@ -84,7 +85,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.close_connection |= server.leaving
         try:
             request = Request(headers=self.headers, body=self._body(), limit_bytes=server.payload_limit)
-            self._send(answer(server.inference, request, self.command, self.path.partition("?")[0]))
+            self._send(server.api.answer(request, self.command, self.path.partition("?")[0]))
         finally:
             with server.changed:
                 server.busy.discard(self.connection)

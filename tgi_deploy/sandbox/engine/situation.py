@@ -18,7 +18,6 @@ import msgspec
 from tgi_deploy.catalog.config import model_spec
 from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.engine.flags import ExitError
-from tgi_deploy.sandbox.engine.generator import Tokenizer
 from tgi_deploy.sandbox.engine.logs import reason
 from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, checkpoint_bytes, quantized_on_load, stored_weights
 from tgi_deploy.values.base import Frozen, replaced
@@ -119,11 +118,10 @@ class Checkpoint(Frozen, frozen=True, kw_only=True):
         return self.model.local_path is not None
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """Return the tokenizer. Whether prompts begin with a special token is unknown for hub models."""
+    def begins(self) -> bool:
+        """Whether prompts begin with a special token, which is unknown for hub models."""
         own = Path(self.model_id) / "tokenizer_config.json"
-        begins = self.is_local and own.exists() and json.loads(own.read_text("utf-8")).get("add_bos_token") is True
-        return Tokenizer(vocab_size=self.model.vocab_size, begins=begins)
+        return self.is_local and own.exists() and json.loads(own.read_text("utf-8")).get("add_bos_token") is True
 
     @property
     def commit(self) -> str:
@@ -227,13 +225,12 @@ class Container(msgspec.Struct, kw_only=True):
 
 
 class Situation(Container, kw_only=True):
-    """What a start knows. `ranks` are the started shards; `limits` follow from the warm-up."""
+    """What a start knows. `limits` follow from the warm-up."""
 
     arguments: Arguments
     checkpoint: Checkpoint
     log: Log
     num_shard: int = 1
-    ranks: list[int] = msgspec.field(default_factory=list)
     limits: TokenLimits = msgspec.field(default_factory=TokenLimits)
 
     @property
