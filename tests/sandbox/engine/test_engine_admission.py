@@ -11,11 +11,10 @@ from io import StringIO
 import pytest
 from builders.waiting import eventually
 
-from tgi_deploy.sandbox.engine.bodies import parameters
+from tgi_deploy.sandbox.engine.bodies import ApiError, parameters
 from tgi_deploy.sandbox.engine.generator import Query
 from tgi_deploy.sandbox.engine.inference import Inference
 from tgi_deploy.sandbox.engine.launcher import Launcher, image_environment, prepare
-from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.sandbox.engine.bodies import parameters, read
+from tgi_deploy.sandbox.engine.bodies import ApiError, parameters, read
 from tgi_deploy.sandbox.engine.flags import ExitError, parse
 from tgi_deploy.sandbox.engine.generator import Generation, Query, Tokenizer, example, forced_text, generate
 from tgi_deploy.sandbox.engine.launcher import cache_folder, devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.memory import capacity
-from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.routes import token_list
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace, find_checkpoint
@@ -213,7 +212,7 @@ def test_a_grammar_with_an_unknown_type_is_invalid():
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "bogus"}}}}
     with pytest.raises(ApiError) as error:
         forced_text(read({"type": "json", "value": schema}, "GrammarType"))
-    assert error.value.message == f"Input validation error: grammar is not valid: {words}"
+    assert error.value.body["error"] == f"Input validation error: grammar is not valid: {words}"
 
 
 def test_examples_of_endless_schemas_end():

@@ -1,6 +1,6 @@
-"""Request bodies, read by the router's structs (`bodies.json`) and rejected in the words of its parser.
+"""Requests and replies: bodies read by the router's structs (`bodies.json`), answers in the shapes of `replies.json`.
 
-The router reads JSON with axum, serde and serde_path_to_error.
+Errors are in the words of the router's web framework and parser: axum, serde and serde_path_to_error.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ import re
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox.engine.messages import RejectionError
+from tgi_deploy.values.base import Frozen, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from email.message import Message
 
 # The members of a struct are its attributes.
 Body = SimpleNamespace
-_TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+Members = dict[str, Any]
+_TABLE: Final = json.loads(Path(__file__).with_name("bodies.json").read_text(encoding="utf-8"))
+_SHAPES: Final[Members] = json.loads(Path(__file__).with_name("replies.json").read_text(encoding="utf-8"))
 _STRUCTS: Final[dict[str, dict[str, str]]] = _TABLE["structs"]
 _BOUNDS: Final = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1), "u64": (0, 2**64 - 1), "usize": (0, 2**64 - 1)}
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
@@ -29,6 +35,78 @@ _SERDE_NAMES: Final = {
     type(None): "null", list: "sequence", dict: "map", bool: "boolean `{}`", str: "string {}",
     int: "integer `{}`", float: "floating point `{}`",
 }  # fmt: skip
+_PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
+_STATUS: Final = {"generation": 424, "overloaded": 429, "healthcheck": 503}  # 422 for all the others
+_MISSING: Final = object()
+_JSON: Final = re.compile(r"application/(json|.*\+json)")
+
+
+class Reply(Frozen, frozen=True, kw_only=True):
+    """A reply; `events` are the data of server-sent events, in place of a body."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+    events: Generator[str] | None = None
+
+
+class RejectionError(Exception):
+    """A reply in place of an answer: plain text if the web framework rejects the body before the API sees it."""
+
+    def __init__(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+        super().__init__(text)
+        self.reply = replaced(reply_text(text, kind), status=status)
+
+
+class ApiError(RejectionError):
+    """An API error: JSON with `error` and `error_type`, or the same as an event of a stream."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind, self.bare = kind, message
+        self.body = {"error": _PREFIXES.get(kind, "") + message, "error_type": kind}
+        super().__init__(_STATUS.get(kind, 422), compact(self.body), "application/json")
+
+
+class Request(Frozen, frozen=True, kw_only=True):
+    headers: Message
+    body: bytes
+    limit_bytes: int
+
+    def json_text(self) -> str:
+        """Return the body. Raises RejectionError 413 or 415, like the web framework."""
+        if not _JSON.fullmatch((self.headers.get("Content-Type") or "").partition(";")[0]):
+            raise RejectionError(415, "Expected request with `Content-Type: application/json`")
+        if len(self.body) > self.limit_bytes:
+            raise RejectionError(413, "Failed to buffer the request body: length limit exceeded")
+        return self.body.decode("utf-8", "replace")
+
+
+def reply_text(text: str, kind: str = "text/plain; charset=utf-8") -> Reply:
+    return Reply(body=text.encode(), headers={"content-type": kind})
+
+
+def reply_json(value: object, headers: Mapping[str, str] | None = None) -> Reply:
+    return Reply(body=compact(value).encode(), headers={"content-type": "application/json", **(headers or {})})
+
+
+def compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def shaped(name: str, values: Mapping[str, object]) -> dict[str, Any]:
+    """Return a shape of `replies.json` with values for its `$names`; a member without a value is left out."""
+    found: dict[str, Any] = _filled(_SHAPES[name], values)
+    return found
+
+
+def _filled(shape: Any, values: Mapping[str, object]) -> Any:  # noqa: ANN401 -- any JSON value
+    if isinstance(shape, str) and shape.startswith("$"):
+        return values.get(shape[1:], _MISSING)
+    if isinstance(shape, list):
+        return [_filled(item, values) for item in shape]
+    if isinstance(shape, dict):
+        return {name: found for name, item in shape.items() if (found := _filled(item, values)) is not _MISSING}
+    return shape
 
 
 class _MisfitError(Exception):

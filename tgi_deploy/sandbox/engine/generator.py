@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tgi_deploy.sandbox.engine.messages import ApiError
+from tgi_deploy.sandbox.engine.bodies import ApiError, Body
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tgi_deploy.sandbox.engine.bodies import Body
 
 _PIECE: Final = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
 _RESERVED_IDS: Final = 3

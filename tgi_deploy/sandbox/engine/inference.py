@@ -9,17 +9,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.sandbox.engine.bodies import ApiError, Body
 from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, Tokenizer, forced_text, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
-from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.situation import Fault, made_up_hash
+from tgi_deploy.sandbox.engine.situation import Fault, Situation, made_up_hash
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-
-    from tgi_deploy.sandbox.engine.bodies import Body
-    from tgi_deploy.sandbox.engine.situation import Situation
 
 _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
 _OLD_DEFAULT_NEW_TOKENS: Final = 100

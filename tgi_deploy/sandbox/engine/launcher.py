@@ -14,28 +14,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from tgi_deploy.sandbox.engine.flags import (
-    DEVICE_VARIABLES,
-    ExitError,
-    given_up,
-    parse,
-    resolve_shards,
-    validate,
-    validate_adapters,
-)
+from tgi_deploy.sandbox.engine import flags
 from tgi_deploy.sandbox.engine.inference import Inference
-from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, GPU, MAIN, Log, reason, traceback
+from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, GPU, MAIN, Kind, Log, reason, traceback
 from tgi_deploy.sandbox.engine.memory import capacity, load_refusal, warmup_refusal
 from tgi_deploy.sandbox.engine.server import EngineServer
-from tgi_deploy.sandbox.engine.situation import Fault, Situation, TokenLimits, find_checkpoint
+from tgi_deploy.sandbox.engine.situation import (
+    Checkpoint,
+    Container,
+    Fault,
+    Host,
+    Situation,
+    TokenLimits,
+    find_checkpoint,
+)
 from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tgi_deploy.engines.tgi.release import TgiRelease
-    from tgi_deploy.sandbox.engine.logs import Kind
-    from tgi_deploy.sandbox.engine.situation import Checkpoint, Container, Host
 
 # A flag that no release has: one letter short of one that all have.
 _MISSPELLED: Final = ("--max-batch-prefill-token", "4096")
@@ -69,7 +67,7 @@ def image_environment(release: TgiRelease) -> dict[str, str]:
 
 def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -> int | None:
     """Return how many devices the environment names, None if it names none (`launcher/src/main.rs`, TGI PR 3346)."""
-    for variable in DEVICE_VARIABLES:
+    for variable in flags.DEVICE_VARIABLES:
         named = environ.get(variable)
         if variable == "NVIDIA_VISIBLE_DEVICES" and named in {"all", "void"}:
             return host.gpus if release.counts_all_devices else 1
@@ -89,13 +87,13 @@ def run(container: Container, argv: Sequence[str]) -> int:
     """Return the launcher's exit code: 0 after a requested stop, 1 for an error, 2 for a bad command line."""
     try:
         launcher = Launcher(prepare(container, (*argv, *(_MISSPELLED if Fault.BAD_FLAG in container.faults else ()))))
-    except ExitError as end:
+    except flags.ExitError as end:
         (container.err if end.code else container.out).write(f"{end}\n")
         return end.code
     try:
         launcher.start()
         launcher.serve()
-    except ExitError as end:
+    except flags.ExitError as end:
         if end.code:
             launcher.log.write(str(end), container.err)
         else:
@@ -105,7 +103,7 @@ def run(container: Container, argv: Sequence[str]) -> int:
 
 def prepare(container: Container, argv: Sequence[str]) -> Situation:
     """Parse the launcher's arguments, and find the model. Raises ExitError."""
-    arguments = parse(container.release.flags, argv, container.environ)
+    arguments = flags.parse(container.release.flags, argv, container.environ)
     colored = not container.environ.get("NO_COLOR")
     log = Log(
         out=container.out,
@@ -141,18 +139,18 @@ class Launcher:
         if situation.release.default_attention:
             self._choose_kernels()
         if self.given("sharded") and self.given("num-shard") is None:
-            say(f"Parsing num_shard from {'/'.join(DEVICE_VARIABLES)}")
+            say(f"Parsing num_shard from {'/'.join(flags.DEVICE_VARIABLES)}")
         devices = devices_found(situation.environ, situation.host, situation.release)
-        situation.num_shard = resolve_shards(arguments, devices)
+        situation.num_shard = flags.resolve_shards(arguments, devices)
         if situation.num_shard > 1:
             say(f"Sharding model on {situation.num_shard} processes")
         if self.given("max-batch-prefill-tokens") is None:
             say(f"Default `max_batch_prefill_tokens` to {situation.prefill_tokens}")
         if self.given("cuda-graphs") is None:
             say(f"Using default cuda graphs {list(_GRAPHS)}")
-        validate(arguments)
+        flags.validate(arguments)
         self._download()
-        validate_adapters(arguments)
+        flags.validate_adapters(arguments)
         self._load_shards()
         self._warm_up()
         self._start_router()
@@ -205,7 +203,7 @@ class Launcher:
     def _fail_download(self, why: str, kind: Kind = "download") -> NoReturn:
         evidence = traceback(kind, self.model, reason(why, model=self.model) if why else "")
         self.log.launcher(f"Download encountered an error: \n{evidence}", level="ERROR", span="download")
-        raise given_up("DownloadError")
+        raise flags.given_up("DownloadError")
 
     def _fetch(self, folder: Path) -> None:
         files, faults = self.situation.checkpoint.files(), self.situation.faults
@@ -280,7 +278,7 @@ class Launcher:
         self.log.launcher("Shutting down shards")
         for rank in others:
             self._report_output(boxed, why, rank)
-        raise given_up("ShardCannotStart")
+        raise flags.given_up("ShardCannotStart")
 
     def _report_output(self, kind: Kind, why: str, rank: int) -> None:
         left = traceback(kind, self.model, why, on_cpu=self.situation.host.on_cpu)
@@ -367,7 +365,7 @@ class Launcher:
         self.log.write(last_words)
         self.log.launcher("Webserver Crashed", level="ERROR")
         self.stop_shards()
-        raise given_up("WebserverFailed")
+        raise flags.given_up("WebserverFailed")
 
     def _start_router(self) -> None:
         """Load tokenizer and configuration; the socket is bound right after."""
@@ -403,7 +401,7 @@ class Launcher:
         with server:
             try:
                 self._until_asked_to_stop(inference)
-            except ExitError as end:
+            except flags.ExitError as end:
                 log.launcher("Terminating webserver")
                 log.launcher("Waiting for webserver to gracefully shutdown")
                 log.router("signal received, starting graceful shutdown", line=2399)
@@ -446,7 +444,7 @@ class Launcher:
         self._report_output("boxed_early", reason(why), 0)
         time.sleep(_NOTICED_S)
         self.log.launcher("Shard 0 crashed", level="ERROR")
-        raise given_up("ShardFailed")
+        raise flags.given_up("ShardFailed")
 
 
 def _shown(error: OSError) -> str:

@@ -11,28 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.engine import bodies
-from tgi_deploy.sandbox.engine.generator import Query
+from tgi_deploy.sandbox.engine.bodies import ApiError, Body, Members, RejectionError, Reply, Request, shaped
+from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, Token
 from tgi_deploy.sandbox.engine.logs import TIMES
-from tgi_deploy.sandbox.engine.messages import (
-    ApiError,
-    RejectionError,
-    Reply,
-    compact,
-    reply_json,
-    reply_text,
-    shaped,
-)
 from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
-    from tgi_deploy.sandbox.engine.bodies import Body
-    from tgi_deploy.sandbox.engine.generator import Generation, Step, Token
     from tgi_deploy.sandbox.engine.inference import Inference
-    from tgi_deploy.sandbox.engine.messages import Request
-
-    Members = dict[str, Any]
 
 DESCRIPTION: Final = "/api-doc/openapi.json"
 # Routes that came with the launcher's `--api-key`, and don't need the key.
@@ -62,10 +49,8 @@ class Api:
             return Reply(status=401)
         try:
             return self._handled(request, *_ROUTES[method, path])
-        except RejectionError as rejection:
-            return reply_text(rejection.text, status=rejection.status)
-        except ApiError as error:
-            return reply_json(error.body(), status=error.status)
+        except RejectionError as error:
+            return error.reply
 
     def _handled(self, request: Request, handler: Callable[[Api, Any], Reply], struct: str) -> Reply:
         if not struct:
@@ -81,25 +66,23 @@ class Api:
         return Reply()
 
     def metrics(self, _request: Request) -> Reply:
-        return reply_text(self.inference.metrics.render())
+        return bodies.reply_text(self.inference.metrics.render())
 
     def docs(self, _request: Request) -> Reply:
         return Reply(status=303, headers={"location": "/docs/"})
 
     def docs_page(self, _request: Request) -> Reply:
         """Answer with a link to the API description in place of the engine's Swagger UI."""
+        head = "<!-- HTML for static distribution bundle build -->\n<!DOCTYPE html>"
         title = f"<title>Text Generation Inference {self.inference.about['version']}</title>"
-        page = (
-            f"<!-- HTML for static distribution bundle build -->\n<!DOCTYPE html>{title}<a href={DESCRIPTION}>API</a>"
-        )
-        return reply_text(page, kind="text/html")
+        return bodies.reply_text(f"{head}{title}<a href={DESCRIPTION}>API</a>", "text/html")
 
     def description(self, _request: Request) -> Reply:
         """Return the release's routes as an OpenAPI document, without bodies."""
         paths: dict[str, Members] = {}
         for method, path in self.routes:
             paths.setdefault(path, {})[method.lower()] = {"responses": {"200": {"description": "the engine's"}}}
-        return reply_json(shaped("description", {**self.inference.about, "paths": paths}))
+        return bodies.reply_json(shaped("description", {**self.inference.about, "paths": paths}))
 
     def info(self, _request: Request) -> Reply:
         situation, arguments = self.inference.situation, self.inference.situation.arguments
@@ -119,18 +102,18 @@ class Api:
             shown |= shaped("older_info", values)
         if not self.inference.has("lora-adapters"):  # the release that added them renamed the limit
             shown["max_input_length"] = shown.pop("max_input_tokens")
-        return reply_json(shown)
+        return bodies.reply_json(shown)
 
     def models(self, _request: Request) -> Reply:
-        return reply_json(shaped("models", self.inference.about))
+        return bodies.reply_json(shaped("models", self.inference.about))
 
     def tokenize(self, body: Body) -> Reply:
-        return reply_json(token_list(self.inference.tokenizer.encode(body.inputs)))
+        return bodies.reply_json(token_list(self.inference.tokenizer.encode(body.inputs)))
 
     def chat_tokenize(self, body: Body) -> Reply:
         prompt = self._prompt(body)
         pieces = token_list(self.inference.tokenizer.encode(prompt))
-        return reply_json({"tokenize_response": pieces, "templated_text": prompt})
+        return bodies.reply_json({"tokenize_response": pieces, "templated_text": prompt})
 
     def invocations(self, request: Request) -> Reply:
         """Answer SageMaker's route, which accepts any of the three bodies."""
@@ -149,7 +132,7 @@ class Api:
             else _query(bodies.read(instance, "GenerateRequest"), route)
             for instance in body.instances
         ]
-        return reply_json({"predictions": [self.inference.answer(one).text for one in queries]})
+        return bodies.reply_json({"predictions": [self.inference.answer(one).text for one in queries]})
 
     def _answered(
         self, queries: list[Query], whole: Callable[[list[Generation]], object], events: Generator[Members] | None
@@ -166,7 +149,7 @@ class Api:
         headers |= {"prompt_tokens": len(answers[-1].pieces), "generated_tokens": len(answers[-1].steps)}
         if first.route != "completions":
             headers["compute_time"] = times[0]
-        return reply_json(whole(answers), headers=shaped("headers", headers))
+        return bodies.reply_json(whole(answers), shaped("headers", headers))
 
     def generate(self, body: Body) -> Reply:
         return self._answered([_query(body, "generate")], lambda answers: _generated(answers[0]), None)
@@ -298,10 +281,10 @@ _ROUTES: Final[Mapping[tuple[str, str], tuple[Callable[[Api, Any], Reply], str]]
 
 def _data(events: Iterable[Members], *, openai: bool) -> Generator[str]:
     try:
-        yield from map(compact, events)
+        yield from map(bodies.compact, events)
     except ApiError as error:
-        as_openai = {"error": {"message": error.message, "http_status_code": error.status}}
-        yield compact(as_openai if openai else error.body())
+        as_openai = {"error": {"message": error.body["error"], "http_status_code": error.reply.status}}
+        yield bodies.compact(as_openai if openai else error.body)
     if openai:
         yield "[DONE]"
 

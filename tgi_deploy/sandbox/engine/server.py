@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox.engine.messages import Reply, Request
+from tgi_deploy.sandbox.engine.bodies import Reply, Request
 from tgi_deploy.sandbox.engine.routes import Api
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ import msgspec
 
 from tgi_deploy.catalog.config import model_spec
 from tgi_deploy.errors import InputError
-from tgi_deploy.sandbox.engine.flags import ExitError
-from tgi_deploy.sandbox.engine.logs import reason
-from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, checkpoint_bytes, quantized_on_load, stored_weights
+from tgi_deploy.sandbox.engine.flags import Arguments, ExitError
+from tgi_deploy.sandbox.engine.logs import Log, reason
+from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, Weights, checkpoint_bytes, quantized_on_load, stored_weights
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.hardware import Accelerator
-from tgi_deploy.values.model import CheckpointQuantization, Profile
+from tgi_deploy.values.model import CheckpointQuantization, ModelSpec, Profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
-    from tgi_deploy.sandbox.engine.flags import Arguments
-    from tgi_deploy.sandbox.engine.logs import Log
-    from tgi_deploy.sandbox.engine.memory import Weights
-    from tgi_deploy.values.model import ModelSpec
 
 
 class Fault(StrEnum):
