@@ -29,7 +29,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "String": (str,), "bool": (bool,), "f32": (int, float), "Vec": (list,), "Map": (dict,),
     **dict.fromkeys(_BOUNDS, (int,)),
 }  # fmt: skip
-_DEFAULTS: Final[dict[str, object]] = {"bool": False, "Vec": ()}
+_DEFAULTS: Final[dict[str, type]] = {"bool": bool, "Vec": list}
 # How serde describes a value.
 _SERDE_NAMES: Final = {
     type(None): "null", list: "sequence", dict: "map", bool: "boolean `{}`", str: "string {}",
@@ -173,7 +173,9 @@ def _struct(value: Any, name: str) -> Body:  # noqa: ANN401 -- any JSON value
         elif field in _TABLE["required"]:
             raise _MisfitError(f"missing field `{field}`")
         else:
-            found[field] = _struct({}, kind) if kind in _STRUCTS else _DEFAULTS.get(kind.partition("<")[0])
+            found[field] = (
+                _struct({}, kind) if kind in _STRUCTS else _DEFAULTS.get(kind.partition("<")[0], type(None))()
+            )
     if name == "Message" and not isinstance(found["content"], str | list) and found["tool_calls"] is None:
         raise _MisfitError("data did not match any variant of untagged enum MessageBody")
     return Body(**found)

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from tgi_deploy.sandbox.engine.generator import Query
 
+    Spans = Sequence[tuple[str, dict[str, str]]]
+
 Level = Literal["INFO", "WARN", "ERROR"]
 Kind = Literal["plain_early", "plain_loading", "boxed_early", "boxed_loading", "download", "no_weights"]
-Spans = list[tuple[str, dict[str, str]]]
 _ESCAPE: Final = re.compile(r"\x1b\[\d+m")
 _COLORS: Final = {"INFO": "32", "WARN": "33", "ERROR": "31"}
 _DIM, _BOLD, _ITALIC = "2", "1", "3"
@@ -67,18 +68,12 @@ class Log(msgspec.Struct, kw_only=True):
         self._record(level, text, members, color=self.launcher_color)
 
     def router(
-        self,
-        message: str,
-        *,
-        level: Level = "INFO",
-        source: tuple[str, str] = ROUTER,
-        line: int = 1,
-        spans: Spans | None = None,
+        self, message: str, *, level: Level = "INFO", source: tuple[str, str] = ROUTER, line: int = 1, spans: Spans = ()
     ) -> None:
         target, filename = source
-        every = [{**fields, "name": name} for name, fields in spans or ()]
+        every = [{**fields, "name": name} for name, fields in spans]
         within = {"span": every[-1], "spans": every} if every else {}
-        outer = "".join(f"{_span(name, fields)}{_COLON}" for name, fields in spans or ())
+        outer = "".join(f"{_span(name, fields)}{_COLON}" for name, fields in spans)
         where = f"{outer}{' ' if spans else ''}{_paint(_DIM, target)}{_COLON}"
         at = f"{_paint(_DIM, filename)}{_COLON}{_paint(_DIM, f'{line}:')}"
         members = {"message": message, "target": target, "filename": filename, "line_number": line, **within}
@@ -88,7 +83,7 @@ class Log(msgspec.Struct, kw_only=True):
         """Write the line of an answered request."""
         spans = _spans(query)
         spans[-1][1].update({name: f'"{_duration(seconds)}"' for name, seconds in zip(TIMES, times, strict=True)})
-        spans[-1][1]["seed"] = f'"{_option(seed)}"'
+        spans[-1][1]["seed"] = json.dumps(_rust("seed", seed))
         self.router("Success", line=637 if query.route == "generate_stream" else 432, spans=spans)
 
     def refused(self, query: Query, reason: str) -> None:
@@ -127,21 +122,17 @@ def _spans(query: Query) -> Spans:
     members = ", ".join(f"{name}: {_rust(name, value)}" for name, value in vars(query.parameters).items())
     shown = f"GenerateParameters {{ {members} }}"
     shown = shown if query.route.startswith("generate") else json.dumps(shown, ensure_ascii=False)
-    outer: Spans = [(query.within, {})] if query.within else []
+    outer: list[tuple[str, dict[str, str]]] = [(query.within, {})] if query.within else []
     return [*outer, (query.route, {"parameters": shown})]
 
 
 def _rust(name: str, value: object) -> str:
     """Format a member of the struct like Rust."""
-    if isinstance(value, list | tuple) or (isinstance(value, bool) and name != "return_full_text"):
-        return json.dumps(value, ensure_ascii=False)
-    return "Some(Json(…))" if name == "grammar" and value is not None else _option(value)
-
-
-def _option(value: object) -> str:
-    if value is None:
-        return "None"
-    return f"Some({json.dumps(value, ensure_ascii=False) if isinstance(value, bool | str) else value})"
+    if value is None or name == "grammar":
+        return "None" if value is None else "Some(Json(…))"
+    shown = str(value) if type(value) in {int, float} else json.dumps(value, ensure_ascii=False)
+    optional = not isinstance(value, list | bool) or name == "return_full_text"
+    return f"Some({shown})" if optional else shown
 
 
 def _duration(seconds: float) -> str:
