@@ -63,10 +63,8 @@ class Arguments(Frozen, frozen=True, kw_only=True):
 
     def debug(self) -> str:
         """Return the arguments as the launcher logs them at startup: everything, including the API key."""
-        order = [name for name in self.flags if _AFTER.get(name) not in self.flags]
-        for name in self.flags:
-            if name not in order:
-                order.insert(order.index(_AFTER[name]) + 1, name)
+        place = {name: index for index, name in enumerate(self.flags)}
+        order = sorted(place, key=lambda name: (place.get(_AFTER.get(name, ""), place[name]), name in _AFTER))
         fields = (f"    {name.replace('-', '_')}: {_shown(self.flags[name], self.values[name])}," for name in order)
         return "\n".join(("Args {", *fields, "}"))
 
@@ -75,21 +73,18 @@ def _shown(flag: Flag, value: object) -> str:
     """Format a value like Rust."""
     if value is None:
         return "[]" if flag.name == "--cors-allow-origin" else "None"
-    shown = _literal(flag, value)
-    return shown if flag.switch or flag.default is not None else f"Some(\n        {shown},\n    )"
-
-
-def _literal(flag: Flag, value: object) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(_literal(flag, item) for item in value)}]"
+    shown = json.dumps(value, ensure_ascii=False)
     if flag.kind == "enum":
-        return "".join(part.capitalize() for part in str(value).replace("_", "-").split("-"))
-    return json.dumps(value, ensure_ascii=False)
+        shown = "".join(part.capitalize() for part in str(value).replace("_", "-").split("-"))
+    return shown if flag.switch or flag.default is not None else f"Some(\n        {shown},\n    )"
 
 
 _PROGRAM: Final = "text-generation-launcher"
 _SHORT: Final = {"-p": "--port", "-e": "--env", "-g": "--graceful-termination-timeout"}
 _RANGED_BITS: Final = {"uint16": 16, "uint32": 32}
+_VALUES: Final = {"bool": ("true", "false")}
+_EMPTY: Final = ": cannot parse integer from empty string"
+_TOO_LARGE: Final = ": number too large to fit in target type"
 _FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE)
 
 
@@ -117,8 +112,7 @@ def _command_line(flags: Mapping[str, Flag], words: list[str]) -> dict[str, list
             if words and words[0].startswith("-") and not words[0].startswith("--"):
                 raise _unexpected(words[0], flags)
             if not words or words[0].startswith("--"):
-                problem = f"a value is required for '{_signature(flag)}' but none was supplied"
-                raise _usage(problem, _possible_values(flag))
+                raise _invalid(flag, f"a value is required for '{_signature(flag)}' but none was supplied")
             value = words.pop(0)
         typed.setdefault(flag.name, []).append(value)
     return typed
@@ -156,12 +150,10 @@ def _usage(message: str, *details: str) -> ExitError:
     return ExitError(2, "\n".join(parts))
 
 
-def _values(flag: Flag) -> tuple[str, ...]:
-    return ("true", "false") if flag.kind == "bool" else flag.values
-
-
-def _possible_values(flag: Flag) -> str:
-    return f"  [possible values: {', '.join(_values(flag))}]" if _values(flag) else ""
+def _invalid(flag: Flag, problem: str, reason: str = "") -> ExitError:
+    """Return the error of a value, with the possible ones unless there is a reason."""
+    values = "" if reason else ", ".join(_VALUES.get(flag.kind, flag.values))
+    return _usage(problem + reason, f"  [possible values: {values}]" if values else "")
 
 
 def _convert(flag: Flag, raw: list[str]) -> object:
@@ -172,24 +164,20 @@ def _convert(flag: Flag, raw: list[str]) -> object:
 
 
 def _single(flag: Flag, kind: str, raw: str) -> object:
-    digits, most = raw.removeprefix("+"), 2 ** _RANGED_BITS.get(kind, 64) - 1
-    problem = "invalid digit found in string"
-    if kind == "string" or raw in _values(flag):
+    problem, most = f"invalid value '{raw}' for '{_signature(flag)}'", 2 ** _RANGED_BITS.get(kind, 64) - 1
+    if kind == "string" or raw in _VALUES.get(kind, flag.values):
         return raw == "true" if kind == "bool" else raw
     if kind in {"bool", "enum"}:
-        raise _usage(f"invalid value '{raw}' for '{_signature(flag)}'", _possible_values(flag))
+        raise _invalid(flag, problem)
     if kind == "float":
         if _FLOAT.fullmatch(raw):
             return float(raw)
-        problem = "invalid float literal"
-    elif not raw:
-        problem = "cannot parse integer from empty string"
-    elif digits.isascii() and digits.isdigit():
-        if int(digits) <= most:
-            return int(digits)
-        ranged = f"{int(digits)} is not in 0..={most}"
-        problem = ranged if kind in _RANGED_BITS else "number too large to fit in target type"
-    raise _usage(f"invalid value '{raw}' for '{_signature(flag)}': {problem}")
+        raise _invalid(flag, problem, ": invalid float literal")
+    if not re.fullmatch(r"\+?[0-9]+", raw):
+        raise _invalid(flag, problem, ": invalid digit found in string" if raw else _EMPTY)
+    if int(raw) > most:
+        raise _invalid(flag, problem, f": {int(raw)} is not in 0..={most}" if kind in _RANGED_BITS else _TOO_LARGE)
+    return int(raw)
 
 
 def validate(arguments: Arguments) -> None:

@@ -50,7 +50,7 @@ class Inference:
         self.tokenizer = Tokenizer(vocab_size=checkpoint.model.vocab_size, begins=checkpoint.begins)
         self.api_key: str | None = arguments.get("api-key")
         supplied = arguments.get("tokenizer-config-path") is not None
-        self.template = (checkpoint.profile.chat or supplied) and Fault.NO_CHAT_TEMPLATE not in faults
+        self.template = (checkpoint.chat or supplied) and Fault.NO_CHAT_TEMPLATE not in faults
         version, commit = release.reported_version or release.version, made_up_hash(f"TGI {release.version}")
         self.about = {
             "model_id": _DEFAULT_MODEL if Fault.WRONG_MODEL in faults else checkpoint.model_id,

@@ -85,17 +85,14 @@ def cache_folder(checkpoint: Checkpoint, environ: Mapping[str, str]) -> str:
 
 def run(container: Container, argv: Sequence[str]) -> int:
     """Return the launcher's exit code: 0 after a requested stop, 1 for an error, 2 for a bad command line."""
+    launcher = None
     try:
         launcher = Launcher(prepare(container, (*argv, *(_MISSPELLED if Fault.BAD_FLAG in container.faults else ()))))
-    except flags.ExitError as end:
-        (container.err if end.code else container.out).write(f"{end}\n")
-        return end.code
-    try:
         launcher.start()
         launcher.serve()
     except flags.ExitError as end:
-        if end.code:
-            launcher.log.write(str(end), container.err)
+        if end.code or launcher is None:  # for `--help`, which ends it with 0, the output is not an error
+            (container.err if end.code else container.out).write(f"{end}\n")
         else:
             launcher.stop_shards()
         return end.code

@@ -17,13 +17,10 @@ from tgi_deploy.sandbox.engine.logs import reason
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tgi_deploy.engines.tgi.release import QuantizationRule, TgiRelease
     from tgi_deploy.sandbox.engine.situation import Situation
     from tgi_deploy.values.model import ModelSpec
 
-    _Rule = tuple[bool, str, Mapping[str, object]]
 
 UNQUANTIZED: Final = "none"
 _MIB: Final = 1024**2
@@ -195,66 +192,45 @@ def _feed_forward_values(situation: Situation) -> int:
 
 def load_refusal(situation: Situation) -> str | None:
     """Return the last line of the stderr of a shard that can't load; None if it loads, regardless of memory."""
-    checkpoint, host = situation.checkpoint, situation.host
-    if checkpoint.broken is not None:
-        return checkpoint.broken
-    device, method, sharding = _device_rules(situation), _method_rules(situation), _sharding_rules(situation)
-    rules = (*device, *(() if host.on_cpu else (*method, *sharding)))
-    return next((reason(name, **values) for broken, name, values in rules if broken), None)
-
-
-def _device_rules(situation: Situation) -> tuple[_Rule, ...]:
-    """What the card, or the CPU, and the attention kernels refuse."""
-    weights, kernels, host, given = situation.weights, situation.attention, situation.host, situation.arguments.get
-    plain, gpu = weights.name == UNQUANTIZED, not host.on_cpu
-    takes_dtype = plain or (weights.rule is not None and weights.rule.takes_dtype)
+    model, native, host = situation.checkpoint.model, situation.model_class, situation.host
+    ranks, given, kernels = situation.num_shard, situation.arguments.get, situation.attention
+    weights, rule, capability = situation.weights, situation.weights.rule, host.accelerator.compute_capability
+    if situation.checkpoint.broken is not None:
+        return situation.checkpoint.broken
+    takes_dtype = weights.name == UNQUANTIZED if rule is None else rule.takes_dtype
     cached = kernels == "paged" and situation.environ.get("PREFIX_CACHING") in {"1", "true"}
-    kind: dict[str, object] = {"model_type": situation.checkpoint.model.model_type}
-    return (
-        (gpu and situation.num_shard > host.gpus, "too_many_shards", {}),
-        (given("dtype") is not None and not takes_dtype, "dtype_and_quantize", {}),
-        (gpu and kernels not in _ATTENTION_KERNELS, "unknown_attention", {"attention": kernels}),
-        (gpu and given("kv-cache-dtype") is not None and kernels == "flashdecoding", "fp8_cache", {}),
-        (gpu and cached, "prefix_caching", {}),
-        (situation.model_class.backend == "refused", "model_type", kind),
-        (host.on_cpu and situation.num_shard > 1, "sharded_on_cpu", kind),
-        (host.on_cpu and weights.rule is not None, "quantized_on_cpu", {}),
-    )
-
-
-def _method_rules(situation: Situation) -> tuple[_Rule, ...]:
-    """What the quantization's kernels refuse."""
-    native, weights, rule = situation.model_class, situation.weights, situation.weights.rule
-    if rule is None:
-        return ((not weights.known, "not_quantized", {"method": weights.name}),)
-    capability, needed = situation.host.accelerator.compute_capability, rule.min_compute_capability
-    ignored = rule.transformers_backend or weights.name in _SILENTLY_IGNORED
-    routed = rule.fused_moe or native.dense_fallback
-    shown = {"method": rule.method, "capability": ".".join(map(str, needed))}
-    return (
-        (native.backend != "native" and not ignored, "auto_quantization", {"method": weights.name}),
-        (not weights.known, "not_quantized", {"method": weights.name}),
-        (capability is not None and capability < needed, "capability", shown),
-        (bool(situation.checkpoint.model.experts) and not routed, "quantized_experts", {}),
-    )
-
-
-def _sharding_rules(situation: Situation) -> tuple[_Rule, ...]:
-    """What can't be split over several ranks."""
-    model, weights, ranks = situation.checkpoint.model, situation.weights, situation.num_shard
+    needed = (0, 0) if rule is None else rule.min_compute_capability
+    ignored = rule is None or rule.transformers_backend or weights.name in _SILENTLY_IGNORED
+    routed = rule is None or rule.fused_moe or native.dense_fallback
     copied = model.kv_heads == 1 and model.model_type in _COPIED_KV_HEAD
-    group = max(0, weights.group_size or 0)
-    experts = model.expert_intermediate_size if model.experts else 0
+    group, experts = max(0, weights.group_size or 0), model.expert_intermediate_size if model.experts else 0
     widths = (model.attention_heads * model.head_dim, model.intermediate_size, experts)
-    odd = (width for width in widths if width % ranks or (group and width // ranks % group))
-    rules: tuple[_Rule, ...] = (
-        (not situation.model_class.shardable, "auto_sharded", {}),
-        (weights.rule is not None and not weights.rule.shardable, "sharded_quantization", {"method": weights.name}),
-        (model.attention_heads % ranks > 0, "heads", {"size": model.attention_heads}),
-        (model.kv_heads % ranks > 0 and not copied, "kv_heads", {"size": model.kv_heads, "shards": ranks}),
-        *((True, "width", {"size": width, "shards": ranks}) for width in odd),
-    )
-    return rules if ranks > 1 else ()
+    odd = next((width for width in widths if width % ranks or (group and width // ranks % group)), 0)
+    gpu, split = not host.on_cpu, ranks > 1 and not host.on_cpu
+    rules = {  # in the order of the shard
+        "too_many_shards": gpu and ranks > host.gpus,
+        "dtype_and_quantize": given("dtype") is not None and not takes_dtype,
+        "unknown_attention": gpu and kernels not in _ATTENTION_KERNELS,
+        "fp8_cache": gpu and given("kv-cache-dtype") is not None and kernels == "flashdecoding",
+        "prefix_caching": gpu and cached,
+        "model_type": native.backend == "refused",
+        "sharded_on_cpu": not gpu and ranks > 1,
+        "quantized_on_cpu": not gpu and rule is not None,
+        "auto_quantization": gpu and native.backend != "native" and not ignored,
+        "not_quantized": gpu and not weights.known,
+        "capability": gpu and capability is not None and capability < needed,
+        "quantized_experts": gpu and model.experts > 0 and not routed,
+        "auto_sharded": split and not native.shardable,
+        "sharded_quantization": split and rule is not None and not rule.shardable,
+        "heads": split and model.attention_heads % ranks > 0,
+        "kv_heads": split and model.kv_heads % ranks > 0 and not copied,
+        "width": split and odd > 0,
+    }
+    values = {
+        "attention": kernels, "model_type": model.model_type, "method": weights.name, "shards": ranks, "width": odd,
+        "capability": ".".join(map(str, needed)), "heads": model.attention_heads, "kv_heads": model.kv_heads,
+    }  # fmt: skip
+    return next((reason(name, **values) for name, broken in rules.items() if broken), None)
 
 
 def warmup_refusal(situation: Situation) -> str | None:

@@ -152,21 +152,25 @@ class Api:
         return bodies.reply_json(whole(answers), shaped("headers", headers))
 
     def generate(self, body: Body) -> Reply:
-        return self._answered([_query(body, "generate")], lambda answers: _generated(answers[0]), None)
+        return self._native(body, stream=False)
 
-    def generate_stream(self, body: Body, within: str = "") -> Reply:
-        query = _query(body, "generate_stream", within)
-        return self._answered([query], list, self._events(query))
+    def generate_stream(self, body: Body) -> Reply:
+        return self._native(body, stream=True)
 
     def compatible(self, body: Body) -> Reply:
         """Answer `POST /`: a list with one answer, or a stream. The prompt is included, unless that was turned off."""
         if body.parameters.return_full_text is None:
             body.parameters.return_full_text = True
         kind = f'default_return_full_text=true compute_type=Extension(ComputeType("{self.inference.compute_type}"))'
-        within = f"compat_generate{{{kind}}}"
-        if body.stream:
-            return self.generate_stream(body, within)
-        return self._answered([_query(body, "generate", within)], lambda answers: [*map(_generated, answers)], None)
+        return self._native(body, f"compat_generate{{{kind}}}", stream=body.stream)
+
+    def _native(self, body: Body, within: str = "", *, stream: bool) -> Reply:
+        query = _query(body, "generate_stream" if stream else "generate", within)
+
+        def whole(answers: list[Generation]) -> object:
+            return [*map(_generated, answers)] if within else _generated(answers[0])
+
+        return self._answered([query], whole, self._events(query) if stream else None)
 
     def _events(self, query: Query) -> Generator[Members]:
         parameters = query.parameters

@@ -92,37 +92,20 @@ class TokenLimits(Frozen, frozen=True, kw_only=True):
 class Checkpoint(Frozen, frozen=True, kw_only=True):
     """The checkpoint of `--model-id`. `weights`: the stored format; `exists`: the hub, or this computer, has it.
 
-    `broken` is the error of a shard that loads this folder, as recorded from 3.3.7.
+    `commit` is made up, but stable, if the catalog has none. `begins`: prompts begin with a special token, which is
+    unknown for hub models. `broken` is the error of a shard that loads this folder, as recorded from 3.3.7.
     """
 
     model_id: str
-    profile: Profile
+    model: ModelSpec
+    chat: bool
     weights: Weights
+    stored_bytes: int
+    commit: str
+    is_local: bool
+    begins: bool
     exists: bool
     broken: str | None
-
-    @property
-    def model(self) -> ModelSpec:
-        return self.profile.model
-
-    @property
-    def stored_bytes(self) -> int:
-        return checkpoint_bytes(self.model, self.weights)
-
-    @property
-    def is_local(self) -> bool:
-        return self.model.local_path is not None
-
-    @property
-    def begins(self) -> bool:
-        """Whether prompts begin with a special token, which is unknown for hub models."""
-        own = Path(self.model_id) / "tokenizer_config.json"
-        return self.is_local and own.exists() and json.loads(own.read_text("utf-8")).get("add_bos_token") is True
-
-    @property
-    def commit(self) -> str:
-        """Return the commit hash; if the catalog has none, a made-up but stable one."""
-        return self.model.revision or made_up_hash(self.model_id)
 
     def files(self) -> tuple[str, ...]:
         count = max(1, math.ceil(self.stored_bytes / _FILE_BYTES))
@@ -146,11 +129,22 @@ def made_up_hash(text: str) -> str:
 
 
 def find_checkpoint(models: Catalog, release: TgiRelease, model_id: str) -> Checkpoint:
-    local = Path(model_id).is_dir()
-    found, broken = _local(models, Path(model_id)) if local else (_published(models, model_id), None)
+    folder, local = Path(model_id), Path(model_id).is_dir()
+    found, broken = _local(models, folder) if local else (_published(models, model_id), None)
     profile = Profile(name="", summary="", model=model_spec(_SOME_SHAPE, "")) if found is None else found
-    weights = stored_weights(profile.model, release)
-    return Checkpoint(model_id=model_id, profile=profile, weights=weights, exists=found is not None, broken=broken)
+    weights, tokenizer = stored_weights(profile.model, release), folder / "tokenizer_config.json"
+    return Checkpoint(
+        model_id=model_id,
+        model=profile.model,
+        chat=profile.chat,
+        weights=weights,
+        stored_bytes=checkpoint_bytes(profile.model, weights),
+        commit=profile.model.revision or made_up_hash(model_id),
+        is_local=local,
+        begins=local and tokenizer.exists() and json.loads(tokenizer.read_text("utf-8")).get("add_bos_token") is True,
+        exists=found is not None,
+        broken=broken,
+    )
 
 
 def _local(models: Catalog, folder: Path) -> tuple[Profile, str | None]:
