@@ -24,17 +24,8 @@ Members = dict[str, Any]
 _TABLE: Final = json.loads(Path(__file__).with_name("bodies.json").read_text(encoding="utf-8"))
 _SHAPES: Final[Members] = json.loads(Path(__file__).with_name("replies.json").read_text(encoding="utf-8"))
 _STRUCTS: Final[dict[str, dict[str, str]]] = _TABLE["structs"]
-_BOUNDS: Final = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1), "u64": (0, 2**64 - 1), "usize": (0, 2**64 - 1)}
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "String": (str,), "bool": (bool,), "f32": (int, float), "Vec": (list,), "Map": (dict,),
-    **dict.fromkeys(_BOUNDS, (int,)),
-}  # fmt: skip
+_SCALARS: Final[dict[str, Any]] = _TABLE["scalars"]
 _DEFAULTS: Final[dict[str, type]] = {"bool": bool, "Vec": list}
-# How serde describes a value.
-_SERDE_NAMES: Final = {
-    type(None): "null", list: "sequence", dict: "map", bool: "boolean `{}`", str: "string {}",
-    int: "integer `{}`", float: "floating point `{}`",
-}  # fmt: skip
 _PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
 _STATUS: Final = {"generation": 424, "overloaded": 429, "healthcheck": 503}  # 422 for all the others
 _MISSING: Final = object()
@@ -173,9 +164,8 @@ def _struct(value: Any, name: str) -> Body:  # noqa: ANN401 -- any JSON value
         elif field in _TABLE["required"]:
             raise _MisfitError(f"missing field `{field}`")
         else:
-            found[field] = (
-                _struct({}, kind) if kind in _STRUCTS else _DEFAULTS.get(kind.partition("<")[0], type(None))()
-            )
+            default = _DEFAULTS.get(kind.partition("<")[0], type(None))
+            found[field] = _struct({}, kind) if kind in _STRUCTS else default()
     if name == "Message" and not isinstance(found["content"], str | list) and found["tool_calls"] is None:
         raise _MisfitError("data did not match any variant of untagged enum MessageBody")
     return Body(**found)
@@ -197,13 +187,14 @@ def _read(value: Any, kind: str) -> Any:  # noqa: ANN401 -- any JSON value
         return _struct(value, outer)
     if outer == "Prompt":
         return _prompts(value)
-    if outer == "Grammars" and value not in _TABLE["grammars"]:
-        known = ", ".join(f"`{name}`" for name in _TABLE["grammars"])
-        raise _MisfitError(f"unknown variant `{value}`, expected one of {known}")
-    if type(value) not in _TYPES.get(outer, (type(value),)):
+    scalar = _SCALARS[outer]
+    if type(value).__name__ not in scalar.get("types", _TABLE["described"]):
         raise _mismatch(value, outer)
-    if outer in _BOUNDS and not _BOUNDS[outer][0] <= value <= _BOUNDS[outer][1]:
+    if "least" in scalar and not scalar["least"] <= value <= scalar["most"]:
         raise _mismatch(value, outer, "value")
+    if value not in scalar.get("variants", (value,)):
+        known = ", ".join(f"`{name}`" for name in scalar["variants"])
+        raise _MisfitError(f"unknown variant `{value}`, expected one of {known}")
     if outer == "Vec":
         return [_member(place, item, inner) for place, item in enumerate(value)]
     return float(value) if outer == "f32" else value
@@ -222,9 +213,8 @@ def _prompts(value: object) -> list[str]:
 def _mismatch(value: object, kind: str, wrong: str = "type") -> _MisfitError:
     """Return the error of a value that is not of a kind, described like serde."""
     expected = _TABLE["expected"].get(kind, f"struct {kind}" if kind in _STRUCTS else kind)
-    name = _SERDE_NAMES[type(value)]
-    shown = json.dumps(value, ensure_ascii=False)
-    return _MisfitError(f"invalid {wrong}: {name.format(shown)}, expected {expected}")
+    described = _TABLE["described"][type(value).__name__].format(json.dumps(value, ensure_ascii=False))
+    return _MisfitError(f"invalid {wrong}: {described}, expected {expected}")
 
 
 def _end(text: str, path: list[str | int], *, custom: bool) -> str:

@@ -39,18 +39,8 @@ class EngineServer(ThreadingHTTPServer):
         self.leaving = False
         self.changed = threading.Condition()
         self.busy = set[socket.socket]()
-        self._open = set[socket.socket]()
+        self.open = set[socket.socket]()
         super().__init__(address, _RequestHandler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 -- as the base class has it
-        with self.changed:
-            self._open.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 -- as the base class has it
-        with self.changed:
-            self._open.discard(request)
-        super().shutdown_request(request)
 
     def leave(self) -> None:
         """Stop accepting connections, and read no more requests from those that are idle."""
@@ -58,7 +48,7 @@ class EngineServer(ThreadingHTTPServer):
         self.server_close()
         with self.changed:
             self.leaving = True
-            for connection in self._open - self.busy:
+            for connection in self.open - self.busy:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RD)
 
@@ -77,6 +67,16 @@ class _RequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: EngineServer
+
+    def handle(self) -> None:
+        """Serve a connection."""
+        with self.server.changed:
+            self.server.open.add(self.connection)
+        try:
+            super().handle()
+        finally:
+            with self.server.changed:
+                self.server.open.discard(self.connection)
 
     def do_GET(self) -> None:
         server = self.server
