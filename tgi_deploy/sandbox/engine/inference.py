@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine.bodies import ApiError, Body
+from tgi_deploy.sandbox.engine.bodies import ApiError
 from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, Tokenizer, forced_text, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
 from tgi_deploy.sandbox.engine.metrics import Metrics
@@ -136,18 +136,17 @@ class Inference:
 
     def _room(self, used: int, wanted: int | None) -> int:
         """Check the lengths: first the sum, with the requested length cut."""
-        limits, problem = self.situation.limits, ""
+        limits = self.situation.limits
         left = limits.max_total_tokens - used
-        if wanted is None:
-            wanted = left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
-        elif (wanted := min(wanted, _MOST_NEW_TOKENS)) > left:
+        if wanted is not None and (wanted := min(wanted, _MOST_NEW_TOKENS)) > left:
             rule = f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}"
-            problem = f"{rule}. Given: {used} `inputs` tokens and {wanted} `max_new_tokens`"
-        if not problem and used > limits.max_input_tokens:
-            problem = f"`inputs` must have less than {limits.max_input_tokens} tokens. Given: {used}"
-        if problem:
-            raise ApiError("validation", problem)
-        return wanted
+            given = f"Given: {used} `inputs` tokens and {wanted} `max_new_tokens`"
+            raise ApiError("validation", f"{rule}. {given}")
+        if used > limits.max_input_tokens:
+            rule = f"`inputs` must have less than {limits.max_input_tokens} tokens"
+            raise ApiError("validation", f"{rule}. Given: {used}")
+        default = left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
+        return default if wanted is None else wanted
 
     def _steps(self, generation: Generation) -> Generator[Step]:
         """Yield tokens at the GPU's speed. Counts the request when it is finished."""
@@ -191,39 +190,31 @@ def _check(query: Query, situation: Situation, *, streaming: bool) -> None:
     given, get, longest = query.parameters, situation.arguments.get, situation.limits.max_input_tokens
     best_of, most_best_of = given.best_of or 1, get("max-best-of", 2)
     stops, most_stops = len(given.stop), get("max-stop-sequences", 4)
-    top, most_top = given.top_n_tokens or 0, get("max-top-n-tokens", 5)
-    several, grammar = best_of > 1, given.grammar is not None
-    rules = (
-        (best_of > most_best_of, f"`best_of` must be > 0 and <= {most_best_of}. Given: {best_of}"),
-        (several and streaming, "`best_of` != 1 is not supported when streaming tokens"),
-        (several and not query.samples, "you must use sampling when `best_of` is > 1"),
-        (several and given.seed is not None, "`seed` must not be set when `best_of` > 1"),
-        *(
-            (not _positive(given, name), f"`{name}` must be strictly positive")
-            for name in ("temperature", "repetition_penalty")
-        ),
-        (abs(given.frequency_penalty or 0) > 2, "`frequency_penalty` must be >= -2.0 and <= 2.0"),  # noqa: PLR2004
-        *((not _positive(given, name, 1), f"`{name}` must be > 0.0 and < 1.0") for name in ("top_p", "typical_p")),
-        *((not _positive(given, name), f"`{name}` must be strictly positive") for name in ("top_k", "max_new_tokens")),
-        (
-            not _positive(given, "truncate", longest + 1),
-            f"`truncate` must be strictly positive and less than {longest}. Given: {given.truncate}",
-        ),
-        (stops > most_stops, f"`stop` supports up to {most_stops} stop sequences. Given: {stops}"),
-        (top > most_top, f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}"),
-        (
-            streaming and given.decoder_input_details,
-            "`decoder_input_details` == true is not supported when streaming tokens",
-        ),
-        (grammar and get("disable-grammar-support"), "grammar is not supported"),
-        (not query.inputs, "`inputs` cannot be empty"),
-    )
-    for broken, words in rules:
+    top, most_top, cut = given.top_n_tokens or 0, get("max-top-n-tokens", 5), given.truncate
+    several, details = best_of > 1, given.decoder_input_details
+    rules = {
+        f"`best_of` must be > 0 and <= {most_best_of}. Given: {best_of}": best_of > most_best_of,
+        "`best_of` != 1 is not supported when streaming tokens": several and streaming,
+        "you must use sampling when `best_of` is > 1": several and not query.samples,
+        "`seed` must not be set when `best_of` > 1": several and given.seed is not None,
+        "`temperature` must be strictly positive": not _positive(given.temperature),
+        "`repetition_penalty` must be strictly positive": not _positive(given.repetition_penalty),
+        "`frequency_penalty` must be >= -2.0 and <= 2.0": not -2 <= (given.frequency_penalty or 0) <= 2,  # noqa: PLR2004
+        "`top_p` must be > 0.0 and < 1.0": not _positive(given.top_p, 1),
+        "`typical_p` must be > 0.0 and < 1.0": not _positive(given.typical_p, 1),
+        "`top_k` must be strictly positive": not _positive(given.top_k),
+        "`max_new_tokens` must be strictly positive": not _positive(given.max_new_tokens),
+        f"`truncate` must be strictly positive and less than {longest}. Given: {cut}": not _positive(cut, longest + 1),
+        f"`stop` supports up to {most_stops} stop sequences. Given: {stops}": stops > most_stops,
+        f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}": top > most_top,
+        "`decoder_input_details` == true is not supported when streaming tokens": streaming and details,
+        "grammar is not supported": given.grammar is not None and get("disable-grammar-support"),
+        "`inputs` cannot be empty": not query.inputs,
+    }
+    for words, broken in rules.items():
         if broken:
             raise ApiError("validation", words)
 
 
-def _positive(given: Body, name: str, below: float = math.inf) -> bool:
-    """Return whether a parameter is positive and below a bound, or not given."""
-    value = getattr(given, name)
+def _positive(value: float | None, below: float = math.inf) -> bool:
     return value is None or 0 < value < below
