@@ -80,8 +80,8 @@ def reply_json(value: object, headers: Mapping[str, str] | None = None) -> Reply
     return Reply(body=compact(value).encode(), headers={"content-type": "application/json", **(headers or {})})
 
 
-def compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+# Built once, because `json.dumps` builds one for each call.
+compact: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def shaped(name: str, values: Mapping[str, object]) -> dict[str, Any]:
@@ -91,13 +91,11 @@ def shaped(name: str, values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _filled(shape: Any, values: Mapping[str, object]) -> Any:  # noqa: ANN401 -- any JSON value
-    if isinstance(shape, str) and shape.startswith("$"):
-        return values.get(shape[1:], _MISSING)
-    if isinstance(shape, list):
-        return [_filled(item, values) for item in shape]
+    if isinstance(shape, str):
+        return values.get(shape[1:], _MISSING) if shape[:1] == "$" else shape
     if isinstance(shape, dict):
         return {name: found for name, item in shape.items() if (found := _filled(item, values)) is not _MISSING}
-    return shape
+    return [_filled(item, values) for item in shape] if isinstance(shape, list) else shape
 
 
 class _MisfitError(Exception):

@@ -48,9 +48,9 @@ class Metrics:
             return series[key]
 
     def observe(self, name: str, value: float, **label: str) -> None:
-        bounds = self._bounds.get(name, _SECONDS)
+        bounds, key = self._bounds.get(name, _SECONDS), _labels(label)
         with self._lock:
-            found = self._observed[name].setdefault(_labels(label), [0] * (len(bounds) + 2))
+            found = self._observed[name].get(key) or self._observed[name].setdefault(key, [0] * (len(bounds) + 2))
             found[0] += value
             found[1 + bisect_left(bounds, value)] += 1
 
@@ -86,7 +86,7 @@ def _block(name: str, lines: list[str]) -> str:
 
 
 def _labels(label: dict[str, str]) -> str:
-    return ",".join(f'{key}="{value}"' for key, value in label.items())
+    return "".join([f'{key}="{value}"' for key, value in label.items()])
 
 
 def _braced(*labels: str) -> str:

@@ -218,13 +218,13 @@ class Api:
             return self._completion("chat.completion", choices, usage=_usage(answers))
 
         def chunks() -> Generator[Members]:
-            usage, chunk = None, partial(self._completion, "chat.completion.chunk")
+            chunk = partial(self._completion, "chat.completion.chunk")
             for generation, step in self.inference.stream(query):
-                usage, reason = _usage([generation]), step.finish_reason and _finish(step.finish_reason)
+                answer, reason = generation, step.finish_reason and _finish(step.finish_reason)
                 reason = "tool_calls" if reason and tool is not None else reason
                 yield chunk([choice("delta", step.shown, (step,), reason)], usage=None)
             if body.stream_options is not None and body.stream_options.include_usage is not False:
-                yield chunk([], usage=usage)
+                yield chunk([], usage=_usage([answer]))
 
         return self._answered([query], whole, chunks() if body.stream else None)
 
