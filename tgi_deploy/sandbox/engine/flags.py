@@ -83,8 +83,8 @@ _PROGRAM: Final = "text-generation-launcher"
 _SHORT: Final = {"-p": "--port", "-e": "--env", "-g": "--graceful-termination-timeout"}
 _RANGED_BITS: Final = {"uint16": 16, "uint32": 32}
 _VALUES: Final = {"bool": ("true", "false")}
-_EMPTY: Final = ": cannot parse integer from empty string"
-_TOO_LARGE: Final = ": number too large to fit in target type"
+_EMPTY: Final = "cannot parse integer from empty string"
+_TOO_LARGE: Final = "number too large to fit in target type"
 _FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE)
 
 
@@ -153,7 +153,7 @@ def _usage(message: str, *details: str) -> ExitError:
 def _invalid(flag: Flag, problem: str, reason: str = "") -> ExitError:
     """Return the error of a value, with the possible ones unless there is a reason."""
     values = "" if reason else ", ".join(_VALUES.get(flag.kind, flag.values))
-    return _usage(problem + reason, f"  [possible values: {values}]" if values else "")
+    return _usage(f"{problem}: {reason}" if reason else problem, f"  [possible values: {values}]" if values else "")
 
 
 def _convert(flag: Flag, raw: list[str]) -> object:
@@ -172,11 +172,11 @@ def _single(flag: Flag, kind: str, raw: str) -> object:
     if kind == "float":
         if _FLOAT.fullmatch(raw):
             return float(raw)
-        raise _invalid(flag, problem, ": invalid float literal")
+        raise _invalid(flag, problem, "invalid float literal")
     if not re.fullmatch(r"\+?[0-9]+", raw):
-        raise _invalid(flag, problem, ": invalid digit found in string" if raw else _EMPTY)
+        raise _invalid(flag, problem, "invalid digit found in string" if raw else _EMPTY)
     if int(raw) > most:
-        raise _invalid(flag, problem, f": {int(raw)} is not in 0..={most}" if kind in _RANGED_BITS else _TOO_LARGE)
+        raise _invalid(flag, problem, f"{int(raw)} is not in 0..={most}" if kind in _RANGED_BITS else _TOO_LARGE)
     return int(raw)
 
 

@@ -30,8 +30,7 @@ class Metrics:
     def __init__(self, input_tokens: int, total_tokens: int) -> None:
         self._lock = threading.Lock()
         # By name and labels: a number, or the sum of a distribution and a count for each bucket and for values beyond.
-        self._values: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(int))
-        self._observed: dict[str, dict[str, list[float]]] = defaultdict(dict)
+        self._series: dict[str, dict[str, list[float]]] = defaultdict(dict)
         by_input, by_total = ([most / 100 * place for place in range(1, 101)] for most in (input_tokens, total_tokens))
         self._bounds = {
             "tgi_batch_next_size": [float(size) for size in range(1, 1025)],
@@ -42,47 +41,40 @@ class Metrics:
 
     def add(self, name: str, change: float = 1, **label: str) -> float:
         """Return the new value of the counter or gauge, which has at most one label."""
+        key = _labels(label)
         with self._lock:
-            series, key = self._values[name], _labels(label)
-            series[key] += change
-            return series[key]
+            found = self._series[name].setdefault(key, [0])
+            found[0] += change
+            return found[0]
 
     def observe(self, name: str, value: float, **label: str) -> None:
         bounds, key = self._bounds.get(name, _SECONDS), _labels(label)
         with self._lock:
-            found = self._observed[name].get(key) or self._observed[name].setdefault(key, [0] * (len(bounds) + 2))
+            found = self._series[name].get(key) or self._series[name].setdefault(key, [0] * (len(bounds) + 2))
             found[0] += value
             found[1 + bisect_left(bounds, value)] += 1
 
     def render(self) -> str:
         with self._lock:
-            simple = (
-                (name, [f"{name}{_braced(labels)} {_shown(value)}" for labels, value in series.items()])
-                for name, series in self._values.items()
-            )
-            distributions = (
-                (name, [line for labels, found in series.items() for line in self._lines(name, labels, found)])
-                for name, series in self._observed.items()
-            )
-            return "".join(_block(name, lines) for part in (simple, distributions) for name, lines in part)
+            return "".join(line for name, series in self._series.items() for line in self._block(name, series))
 
-    def _lines(self, name: str, labels: str, found: list[float]) -> Iterator[str]:
-        total, *counts = found
-        if _ABOUT[name][0] == "summary":  # all 0: nothing is speculated, so nothing is skipped
-            yield from (f'{name}{{quantile="{quantile}"}} 0' for quantile in _QUANTILES)
-        else:
-            bounds = [*map(_shown, self._bounds.get(name, _SECONDS)), "+Inf"]
-            for bound, count in zip(bounds, accumulate(counts), strict=True):
-                upper = f'le="{bound}"'
-                yield f"{name}_bucket{_braced(labels, upper)} {count}"
-        yield f"{name}_sum{_braced(labels)} {_shown(total)}"
-        yield f"{name}_count{_braced(labels)} {sum(counts)}"
-
-
-def _block(name: str, lines: list[str]) -> str:
-    kind, about = _ABOUT[name]
-    head = [f"# HELP {name} {about}"] if about else []
-    return "\n".join([*head, f"# TYPE {name} {kind}", *lines, "", ""])
+    def _block(self, name: str, series: dict[str, list[float]]) -> Iterator[str]:
+        kind, about = _ABOUT[name]
+        yield f"# HELP {name} {about}\n" if about else ""
+        yield f"# TYPE {name} {kind}\n"
+        for labels, (total, *counts) in series.items():
+            if not counts:
+                yield f"{name}{_braced(labels)} {_shown(total)}\n"
+                continue
+            if kind == "summary":  # all 0: nothing is speculated, so nothing is skipped
+                yield from (f'{name}{{quantile="{quantile}"}} 0\n' for quantile in _QUANTILES)
+            else:
+                bounds = [*map(_shown, self._bounds.get(name, _SECONDS)), "+Inf"]
+                for bound, count in zip(bounds, accumulate(counts), strict=True):
+                    upper = f'le="{bound}"'
+                    yield f"{name}_bucket{_braced(labels, upper)} {count}\n"
+            yield f"{name}_sum{_braced(labels)} {_shown(total)}\n{name}_count{_braced(labels)} {sum(counts)}\n"
+        yield "\n"
 
 
 def _labels(label: dict[str, str]) -> str:

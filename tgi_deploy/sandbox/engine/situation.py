@@ -32,22 +32,13 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
 
 
-class Fault(StrEnum):
-    OOM_LOAD = "oom-load"
-    OOM_WARMUP = "oom-warmup"
-    BAD_FLAG = "bad-flag"
-    GATED = "gated"
-    DISK_FULL = "disk-full"
-    NETWORK = "network"
-    SHM_TOO_SMALL = "shm-too-small"
-    NCCL_HANG = "nccl-hang"
-    HANG_SHARD = "hang-shard"
-    OOM_SERVING = "oom-serving"
-    CRASH_AFTER_READY = "crash-after-ready"
-    SLOW_DOWNLOAD = "slow-download"
-    WRONG_MODEL = "wrong-model"
-    NO_CHAT_TEMPLATE = "no-chat-template"
-    OVERLOADED = "overloaded"
+Fault = StrEnum("Fault", {
+    "OOM_LOAD": "oom-load", "OOM_WARMUP": "oom-warmup", "BAD_FLAG": "bad-flag", "GATED": "gated",
+    "DISK_FULL": "disk-full", "NETWORK": "network", "SHM_TOO_SMALL": "shm-too-small", "NCCL_HANG": "nccl-hang",
+    "HANG_SHARD": "hang-shard", "OOM_SERVING": "oom-serving", "CRASH_AFTER_READY": "crash-after-ready",
+    "SLOW_DOWNLOAD": "slow-download", "WRONG_MODEL": "wrong-model", "NO_CHAT_TEMPLATE": "no-chat-template",
+    "OVERLOADED": "overloaded",
+})  # fmt: skip
 
 
 class Host(Frozen, frozen=True, kw_only=True):
