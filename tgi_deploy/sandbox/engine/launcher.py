@@ -126,8 +126,8 @@ class Launcher:
 
     def start(self) -> None:
         """Run every phase before the socket."""
-        situation, say, arguments = self.situation, self.log.launcher, self.situation.arguments
-        say(arguments.debug())
+        situation, log, arguments = self.situation, self.log.launcher, self.situation.arguments
+        log(arguments.debug())
         try:  # Docker sets HOSTNAME, the variable of `--hostname`, to the container's name
             ipaddress.ip_address(self.given("hostname", "0.0.0.0"))  # noqa: S104 -- the launcher's default
         except ValueError:
@@ -136,15 +136,15 @@ class Launcher:
         if situation.release.default_attention:
             self._choose_kernels()
         if self.given("sharded") and self.given("num-shard") is None:
-            say(f"Parsing num_shard from {'/'.join(flags.DEVICE_VARIABLES)}")
+            log(f"Parsing num_shard from {'/'.join(flags.DEVICE_VARIABLES)}")
         devices = devices_found(situation.environ, situation.host, situation.release)
         situation.num_shard = flags.resolve_shards(arguments, devices)
         if situation.num_shard > 1:
-            say(f"Sharding model on {situation.num_shard} processes")
+            log(f"Sharding model on {situation.num_shard} processes")
         if self.given("max-batch-prefill-tokens") is None:
-            say(f"Default `max_batch_prefill_tokens` to {situation.prefill_tokens}")
+            log(f"Default `max_batch_prefill_tokens` to {situation.prefill_tokens}")
         if self.given("cuda-graphs") is None:
-            say(f"Using default cuda graphs {list(_GRAPHS)}")
+            log(f"Using default cuda graphs {list(_GRAPHS)}")
         flags.validate(arguments)
         self._download()
         flags.validate_adapters(arguments)

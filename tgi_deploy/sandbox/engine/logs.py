@@ -100,12 +100,11 @@ class Log(msgspec.Struct, kw_only=True):
             line = f"{_paint(_DIM, stamp)} {_paint(_COLORS[level], f'{level:>5}')} {text}"
             self.write(line if color else _ESCAPE.sub("", line))
 
-    def write(self, line: str, to: TextIO | None = None) -> None:
+    def write(self, line: str) -> None:
         """Write a line unchanged, such as unformatted output of the router that the launcher passes on."""
-        out = to or self.out
         with self._lock:
-            out.write(line + "\n")
-            out.flush()
+            self.out.write(line + "\n")
+            self.out.flush()
 
 
 def _paint(code: str, text: str) -> str:
