@@ -13,10 +13,10 @@ import pytest
 from tgi_deploy.sandbox.engine.bodies import ApiError, parameters, read
 from tgi_deploy.sandbox.engine.flags import ExitError, parse
 from tgi_deploy.sandbox.engine.generator import Generation, Query, Tokenizer, example, forced_text, generate
+from tgi_deploy.sandbox.engine.inference import Metrics
 from tgi_deploy.sandbox.engine.launcher import cache_folder, devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.memory import capacity
-from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.routes import token_list
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace, find_checkpoint
 from tgi_deploy.values.engine import Flag

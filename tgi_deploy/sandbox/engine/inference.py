@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import threading
 import time
+from bisect import bisect_left
+from collections import defaultdict
 from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.engine.bodies import ApiError
 from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, Tokenizer, forced_text, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
-from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.situation import Fault, Situation, made_up_hash
 
 if TYPE_CHECKING:
@@ -37,6 +41,12 @@ _LONG_PROMPT_TOKENS: Final = 256
 _CPU_BANDWIDTH_GB_S: Final = 20.0
 _CPU_TFLOPS: Final = 1.0
 _FAILED: Final = "Request failed during generation: Server error: "
+# Names and help texts by type, as recorded.
+_METRICS: Final = json.loads(Path(__file__).with_name("metrics.json").read_text(encoding="utf-8"))
+_ABOUT: Final = {name: (kind, about) for kind in _METRICS if kind != "source" for name, about in _METRICS[kind].items()}
+_QUANTILES: Final = ("0", "0.5", "0.9", "0.95", "0.99", "0.999", "1")
+# The default bounds: seconds, each 1.5 times the previous one.
+_SECONDS: Final = list(accumulate([0.0001 * 1.5] + [1.5] * 34, lambda bound, step: bound * step))
 
 
 class Inference:
@@ -218,3 +228,73 @@ def _check(query: Query, situation: Situation, *, streaming: bool) -> None:
 
 def _positive(value: float | None, below: float = math.inf) -> bool:
     return value is None or 0 < value < below
+
+
+class Metrics:
+    """Counters, gauges and distributions by name, as Prometheus text. Every method may be called from any thread.
+
+    Names, types, labels and buckets are as in tests/cases/engine/metrics.json. prometheus_client can't write them: it
+    appends `_total` to counters, and has no summaries with quantiles.
+    """
+
+    def __init__(self, input_tokens: int, total_tokens: int) -> None:
+        self._lock = threading.Lock()
+        # By name and labels: a number, or the sum of a distribution and a count for each bucket and for values beyond.
+        self._series: dict[str, dict[str, list[float]]] = defaultdict(dict)
+        by_input, by_total = ([most / 100 * place for place in range(1, 101)] for most in (input_tokens, total_tokens))
+        self._bounds = {
+            "tgi_batch_next_size": [float(size) for size in range(1, 1025)],
+            "tgi_request_input_length": by_input,
+            "tgi_request_generated_tokens": by_total,
+            "tgi_request_max_new_tokens": by_total,
+        }
+
+    def add(self, name: str, change: float = 1, **label: str) -> float:
+        """Return the new value of the counter or gauge, which has at most one label."""
+        key = _labels(label)
+        with self._lock:
+            found = self._series[name].setdefault(key, [0])
+            found[0] += change
+            return found[0]
+
+    def observe(self, name: str, value: float, **label: str) -> None:
+        bounds, key = self._bounds.get(name, _SECONDS), _labels(label)
+        with self._lock:
+            found = self._series[name].get(key) or self._series[name].setdefault(key, [0] * (len(bounds) + 2))
+            found[0] += value
+            found[1 + bisect_left(bounds, value)] += 1
+
+    def render(self) -> str:
+        with self._lock:
+            return "".join(line for name, series in self._series.items() for line in self._block(name, series))
+
+    def _block(self, name: str, series: dict[str, list[float]]) -> Iterator[str]:
+        kind, about = _ABOUT[name]
+        yield f"# HELP {name} {about}\n" if about else ""
+        yield f"# TYPE {name} {kind}\n"
+        for labels, (total, *counts) in series.items():
+            if not counts:
+                yield f"{name}{_braced(labels)} {_shown(total)}\n"
+                continue
+            if kind == "summary":  # all 0: nothing is speculated, so nothing is skipped
+                yield from (f'{name}{{quantile="{quantile}"}} 0\n' for quantile in _QUANTILES)
+            else:
+                bounds = [*map(_shown, self._bounds.get(name, _SECONDS)), "+Inf"]
+                for bound, count in zip(bounds, accumulate(counts), strict=True):
+                    upper = f'le="{bound}"'
+                    yield f"{name}_bucket{_braced(labels, upper)} {count}\n"
+            yield f"{name}_sum{_braced(labels)} {_shown(total)}\n{name}_count{_braced(labels)} {sum(counts)}\n"
+        yield "\n"
+
+
+def _labels(label: dict[str, str]) -> str:
+    return "".join([f'{key}="{value}"' for key, value in label.items()])
+
+
+def _braced(*labels: str) -> str:
+    inside = ",".join(filter(None, labels))
+    return f"{{{inside}}}" if inside else ""
+
+
+def _shown(value: float) -> str:
+    return repr(value).removesuffix(".0")

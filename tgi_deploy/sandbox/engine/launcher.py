@@ -219,7 +219,7 @@ class Launcher:
         """Start every rank and wait until all are ready."""
         situation, host, checkpoint = self.situation, self.situation.host, self.situation.checkpoint
         self.ranks.extend(range(situation.num_shard))
-        self._of_each("Starting shard")
+        self._log_ranks("Starting shard")
         self.pause(_ATTENTION_S)
         self._announce_kernels()
         refusal = load_refusal(situation)
@@ -249,7 +249,7 @@ class Launcher:
         for what, why in _NOT_ON_CPU.items() if self.situation.host.on_cpu else ():
             self.log.launcher(f"Could not import {what}: {why}", level="WARN")
 
-    def _of_each(self, message: str) -> None:
+    def _log_ranks(self, message: str) -> None:
         for rank in self.ranks:
             self.log.launcher(message, span="shard-manager", rank=rank)
 
@@ -257,7 +257,7 @@ class Launcher:
         while real_s > _WAITING_S:
             self.pause(_WAITING_S)
             real_s -= _WAITING_S
-            self._of_each("Waiting for shard to be ready...")
+            self._log_ranks("Waiting for shard to be ready...")
         self.pause(real_s)
 
     def _die(self, why: str, *, early: bool = False) -> NoReturn:
@@ -285,11 +285,11 @@ class Launcher:
     def stop_shards(self) -> None:
         """Stop every started shard, with the duration measured on TGI 3.3.7."""
         self.log.launcher("Shutting down shards")
-        self._of_each("Terminating shard")
-        self._of_each("Waiting for shard to gracefully shutdown")
+        self._log_ranks("Terminating shard")
+        self._log_ranks("Waiting for shard to gracefully shutdown")
         if self.ranks:
             time.sleep(_STOP_S / self.situation.pace.speed)
-        self._of_each("shard terminated")
+        self._log_ranks("shard terminated")
 
     def _warm_up(self) -> None:
         """Prefill the largest batch, size the KV cache, then let the router check its limits."""
