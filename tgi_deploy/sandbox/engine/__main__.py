@@ -89,17 +89,11 @@ def _container(parser: argparse.ArgumentParser) -> tuple[Container, list[str]]:
     memory = accelerator.memory_bytes if options.memory_bytes is None else options.memory_bytes
     environ = json.load(sys.stdin.buffer) if options.environment_from_stdin else os.environ
     container = Container(
-        release=release,
+        release=release, environ={**image_environment(release), **environ}, models=catalog,
         host=Host(accelerator=accelerator, gpus=0 if bare else options.gpus, memory_bytes=memory, data=options.data),
-        environ={**image_environment(release), **environ},
-        faults=frozenset(map(Fault, options.fault)),
-        models=catalog,
-        listen=(host, int(port)),
-        pace=Pace(speed=options.speed),
-        out=sys.stdout,
-        err=sys.stderr,
-        port_held=options.port_held,
-    )
+        faults=frozenset(map(Fault, options.fault)), pace=Pace(speed=options.speed),
+        listen=(host, int(port)), port_held=options.port_held, out=sys.stdout, err=sys.stderr,
+    )  # fmt: skip
     return container, options.launcher
 
 

@@ -132,14 +132,10 @@ class Inference:
             pieces = pieces[-given.truncate :]
         drawn = secrets.randbits(64) if given.seed is None else given.seed
         generation = Generation(
-            query=query,
-            pieces=pieces,
-            max_new_tokens=self._room(len(pieces), given.max_new_tokens),
-            seed=drawn if query.samples else None,
-            forced=None if given.grammar is None else forced_text(given.grammar),
-            started=started,
-            validated=time.perf_counter() - started,
-        )
+            query=query, pieces=pieces, max_new_tokens=self._room(len(pieces), given.max_new_tokens),
+            seed=drawn if query.samples else None, forced=None if given.grammar is None else forced_text(given.grammar),
+            started=started, validated=time.perf_counter() - started,
+        )  # fmt: skip
         self.metrics.observe("tgi_request_input_length", len(pieces))
         self.metrics.observe("tgi_request_max_new_tokens", generation.max_new_tokens)
         return generation

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from tgi_deploy.sandbox.engine import flags
 from tgi_deploy.sandbox.engine.inference import Inference
 from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, GPU, MAIN, Kind, Log, reason, traceback
-from tgi_deploy.sandbox.engine.memory import capacity, load_refusal, warmup_refusal
+from tgi_deploy.sandbox.engine.memory import capacity, load_refusal, loaded_weights, warmup_refusal
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import (
     Checkpoint,
@@ -100,17 +100,17 @@ def run(container: Container, argv: Sequence[str]) -> int:
 
 def prepare(container: Container, argv: Sequence[str]) -> Situation:
     """Parse the launcher's arguments, and find the model. Raises ExitError."""
-    arguments = flags.parse(container.release.flags, argv, container.environ)
+    arguments, release = flags.parse(container.release.flags, argv, container.environ), container.release
     colored = not container.environ.get("NO_COLOR")
-    log = Log(
-        out=container.out,
-        json_output=arguments.get("json-output"),
-        launcher_color=colored,
-        # The router's check is inverted: setting the variable turns colors off.
-        router_color=colored and container.environ.get("LOG_COLORIZE") != "1",
-    )
-    checkpoint = find_checkpoint(container.models, container.release, arguments.get("model-id", ""))
-    return Situation(**as_dict(container), arguments=arguments, checkpoint=checkpoint, log=log)
+    log = Log(out=container.out, json_output=arguments.get("json-output"), launcher_color=colored)
+    # The router's check is inverted: setting the variable turns colors off.
+    log.router_color = colored and container.environ.get("LOG_COLORIZE") != "1"
+    checkpoint = find_checkpoint(container.models, release, arguments.get("model-id", ""))
+    return Situation(
+        **as_dict(container), arguments=arguments, checkpoint=checkpoint, log=log,
+        model_class=release.model_class(checkpoint.model.model_type),
+        weights=loaded_weights(checkpoint.weights, arguments.get("quantize"), release),
+    )  # fmt: skip
 
 
 class Launcher:

@@ -68,11 +68,13 @@ def stored_weights(model: ModelSpec, release: TgiRelease) -> Weights:
     return Weights(name=name, bits=bits, stored=True, rule=rule, group_size=stored.group_size, known=known)
 
 
-def quantized_on_load(name: str, release: TgiRelease) -> Weights:
-    """Return the format after `--quantize` of 16-bit files."""
-    rule = release.quantizations.get(name)
+def loaded_weights(stored: Weights, quantize: str | None, release: TgiRelease) -> Weights:
+    """Return the format in memory, after `--quantize` of 16-bit files. The shard reports problems with it."""
+    if quantize is None or stored.name != UNQUANTIZED:
+        return stored
+    rule = release.quantizations.get(quantize)
     bits, known = (8.0 * _BYTES_16, False) if rule is None else (rule.bits, rule.on_the_fly)
-    return Weights(name=name, bits=bits, stored=False, rule=rule, known=known)
+    return Weights(name=quantize, bits=bits, stored=False, rule=rule, known=known)
 
 
 def _parts(model: ModelSpec) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ from tgi_deploy.catalog.config import model_spec
 from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.engine.flags import Arguments, ExitError
 from tgi_deploy.sandbox.engine.logs import Log, reason
-from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, Weights, checkpoint_bytes, quantized_on_load, stored_weights
+from tgi_deploy.sandbox.engine.memory import Weights, checkpoint_bytes, stored_weights
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.hardware import Accelerator
 from tgi_deploy.values.model import CheckpointQuantization, ModelSpec, Profile
@@ -124,18 +124,12 @@ def find_checkpoint(models: Catalog, release: TgiRelease, model_id: str) -> Chec
     found, broken = _local(models, folder) if local else (_published(models, model_id), None)
     profile = Profile(name="", summary="", model=model_spec(_SOME_SHAPE, "")) if found is None else found
     weights, tokenizer = stored_weights(profile.model, release), folder / "tokenizer_config.json"
+    begins = local and tokenizer.exists() and json.loads(tokenizer.read_text("utf-8")).get("add_bos_token") is True
     return Checkpoint(
-        model_id=model_id,
-        model=profile.model,
-        chat=profile.chat,
-        weights=weights,
-        stored_bytes=checkpoint_bytes(profile.model, weights),
-        commit=profile.model.revision or made_up_hash(model_id),
-        is_local=local,
-        begins=local and tokenizer.exists() and json.loads(tokenizer.read_text("utf-8")).get("add_bos_token") is True,
-        exists=found is not None,
-        broken=broken,
-    )
+        model_id=model_id, model=profile.model, chat=profile.chat, weights=weights, exists=found is not None,
+        stored_bytes=checkpoint_bytes(profile.model, weights), commit=profile.model.revision or made_up_hash(model_id),
+        is_local=local, begins=begins, broken=broken,
+    )  # fmt: skip
 
 
 def _local(models: Catalog, folder: Path) -> tuple[Profile, str | None]:
@@ -206,23 +200,15 @@ class Container(msgspec.Struct, kw_only=True):
 
 
 class Situation(Container, kw_only=True):
-    """What a start knows. `limits` follow from the warm-up."""
+    """What a start knows. `weights`: their format in memory; `limits` follow from the warm-up."""
 
     arguments: Arguments
     checkpoint: Checkpoint
+    model_class: ModelClass
+    weights: Weights
     log: Log
     num_shard: int = 1
     limits: TokenLimits = msgspec.field(default_factory=TokenLimits)
-
-    @property
-    def model_class(self) -> ModelClass:
-        return self.release.model_class(self.checkpoint.model.model_type)
-
-    @property
-    def weights(self) -> Weights:
-        """Return the format of the weights in memory. The shard reports problems with it."""
-        quantize, stored = self.arguments.get("quantize"), self.checkpoint.weights
-        return stored if quantize is None or stored.name != UNQUANTIZED else quantized_on_load(quantize, self.release)
 
     @property
     def attention(self) -> str:
