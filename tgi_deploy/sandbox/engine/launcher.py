@@ -309,9 +309,7 @@ class Launcher:
             outer = "Backend" if situation.release.chunked_prefill else "Warmup"
             self._end_router(f"Error: {outer}(NotEnoughMemory({total}))")
         limit, prefill = situation.input_tokens(total), situation.prefill_tokens
-        situation.limits = TokenLimits(
-            max_input_tokens=limit, max_total_tokens=total, max_batch_total_tokens=tokens
-        )  # fmt: skip
+        situation.limits = TokenLimits(max_input_tokens=limit, max_total_tokens=total, max_batch_total_tokens=tokens)
         if self.given("max-batch-total-tokens") is not None and not situation.host.on_cpu:
             message = "`max_batch_total_tokens` is deprecated for flash models: the value of the warm-up is used"
             self.log.router(message, level="WARN", source=BACKEND)
