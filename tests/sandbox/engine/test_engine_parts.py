@@ -224,8 +224,8 @@ def test_examples_of_endless_schemas_end():
 def test_metrics_text():
     metrics = Metrics(500, 600)
     assert metrics.render() == ""
-    metrics.add("tgi_request_failure", err="x")
-    metrics.add("tgi_request_failure", err="x")
+    metrics.add("tgi_request_failure", label='err="x"')
+    metrics.add("tgi_request_failure", label='err="x"')
     metrics.add("tgi_queue_size", 2)
     metrics.add("tgi_queue_size", -1)
     metrics.observe("tgi_request_input_length", 53)

@@ -87,16 +87,16 @@ class Inference:
         try:
             self._take_place()
             if count("tgi_batch_current_size", 1) > 1:
-                count("tgi_batch_concat", reason="backpressure")
+                count("tgi_batch_concat", label='reason="backpressure"')
             try:
                 yield
             finally:
                 count("tgi_batch_current_size", -1)
                 self._slots.release()
         except ApiError as error:
-            count("tgi_request_failure", err=error.kind)
+            count("tgi_request_failure", label=f'err="{error.kind}"')
             if error.kind == "generation":
-                count("tgi_batch_inference_failure", method="prefill")
+                count("tgi_batch_inference_failure", label='method="prefill"')
             self.situation.log.refused(query, error.bare)
             raise
 
@@ -182,13 +182,14 @@ class Inference:
 
     def _work(self, method: str, real_s: float) -> None:
         """Record one step of the batch, which consists of the forward pass and small remainders."""
-        self.metrics.add("tgi_batch_inference_count", method=method)
+        label = f'method="{method}"'
+        self.metrics.add("tgi_batch_inference_count", label=label)
         time.sleep(real_s / self.situation.pace.speed)
         if self.dead.is_set():
             raise ApiError("generation", f"{_FAILED}transport error")
-        self.metrics.add("tgi_batch_inference_success", method=method)
+        self.metrics.add("tgi_batch_inference_success", label=label)
         for part, share in _STEP_PARTS.items():
-            self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, method=method)
+            self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, label)
 
 
 def _check(query: Query, situation: Situation, *, streaming: bool) -> None:
@@ -245,18 +246,18 @@ class Metrics:
             "tgi_request_max_new_tokens": by_total,
         }
 
-    def add(self, name: str, change: float = 1, **label: str) -> float:
-        """Return the new value of the counter or gauge, which has at most one label."""
-        key = _labels(label)
+    def add(self, name: str, change: float = 1, label: str = "") -> float:
+        """Return the new value of the counter or gauge. `label`: as in the text, such as `method="decode"`."""
         with self._lock:
-            found = self._series[name].setdefault(key, [0])
+            found = self._series[name].setdefault(label, [0])
             found[0] += change
             return found[0]
 
-    def observe(self, name: str, value: float, **label: str) -> None:
-        bounds, key = self._bounds.get(name, _SECONDS), _labels(label)
+    def observe(self, name: str, value: float, label: str = "") -> None:
+        bounds = self._bounds.get(name, _SECONDS)
         with self._lock:
-            found = self._series[name].get(key) or self._series[name].setdefault(key, [0] * (len(bounds) + 2))
+            series = self._series[name]
+            found = series.get(label) or series.setdefault(label, [0] * (len(bounds) + 2))
             found[0] += value
             found[1 + bisect_left(bounds, value)] += 1
 
@@ -268,9 +269,9 @@ class Metrics:
         kind, about = _ABOUT[name]
         yield f"# HELP {name} {about}\n" if about else ""
         yield f"# TYPE {name} {kind}\n"
-        for labels, (total, *counts) in series.items():
+        for label, (total, *counts) in series.items():
             if not counts:
-                yield f"{name}{_braced(labels)} {_shown(total)}\n"
+                yield f"{name}{_braced(label)} {_shown(total)}\n"
                 continue
             if kind == "summary":  # all 0: nothing is speculated, so nothing is skipped
                 yield from (f'{name}{{quantile="{quantile}"}} 0\n' for quantile in _QUANTILES)
@@ -278,13 +279,9 @@ class Metrics:
                 bounds = [*map(_shown, self._bounds.get(name, _SECONDS)), "+Inf"]
                 for bound, count in zip(bounds, accumulate(counts), strict=True):
                     upper = f'le="{bound}"'
-                    yield f"{name}_bucket{_braced(labels, upper)} {count}\n"
-            yield f"{name}_sum{_braced(labels)} {_shown(total)}\n{name}_count{_braced(labels)} {sum(counts)}\n"
+                    yield f"{name}_bucket{_braced(label, upper)} {count}\n"
+            yield f"{name}_sum{_braced(label)} {_shown(total)}\n{name}_count{_braced(label)} {sum(counts)}\n"
         yield "\n"
-
-
-def _labels(label: dict[str, str]) -> str:
-    return "".join([f'{key}="{value}"' for key, value in label.items()])
 
 
 def _braced(*labels: str) -> str:
