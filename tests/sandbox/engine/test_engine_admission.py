@@ -11,16 +11,16 @@ from io import StringIO
 import pytest
 from builders.waiting import eventually
 
-from tgi_deploy.sandbox.engine.bodies import Parameters
-from tgi_deploy.sandbox.engine.container import image_environment, prepare, start
-from tgi_deploy.sandbox.engine.inference import Inference, Query
-from tgi_deploy.sandbox.engine.messages import ApiError
+from tgi_deploy.sandbox.engine.bodies import ApiError, parameters
+from tgi_deploy.sandbox.engine.generator import Query
+from tgi_deploy.sandbox.engine.inference import Inference
+from tgi_deploy.sandbox.engine.launcher import Launcher, image_environment, prepare
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 
 JSON = {"Content-Type": "application/json"}
 REAL_TIME = 1
-HELD = Query(route="generate", inputs="x", parameters=Parameters())
+HELD = Query(route="generate", inputs="x", parameters=parameters())
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def server(catalog):
     )
     line = "--model-id HuggingFaceTB/SmolLM2-135M-Instruct --num-shard 1 --max-concurrent-requests 1"
     situation = prepare(container, line.split())
-    start(situation)
+    Launcher(situation).start()
     situation.pace = Pace(speed=REAL_TIME)
     server = EngineServer(("127.0.0.1", 0), Inference(situation))
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -8,7 +8,7 @@ import pytest
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.sandbox.engine.container import image_environment, prepare, run, start
+from tgi_deploy.sandbox.engine.launcher import Launcher, image_environment, prepare, run
 from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
@@ -49,7 +49,7 @@ def test_the_chosen_candidate_starts(catalog, name, version, prefer):
     chosen = made.chosen
     container = _container(catalog, chosen, chosen.offer.instance_type.memory_bytes_per_accelerator)
     situation = prepare(container, chosen.engine.container.args)
-    start(situation)
+    Launcher(situation).start()
     limits = situation.limits
     assert limits.max_total_tokens == chosen.engine.settings.max_total_tokens
     assert limits.max_input_tokens == chosen.engine.settings.max_input_tokens

@@ -11,9 +11,9 @@ from builders.machine import Machine
 
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.engines.tgi import Tgi
-from tgi_deploy.sandbox.engine.bodies import Parameters
-from tgi_deploy.sandbox.engine.container import image_environment, run
-from tgi_deploy.sandbox.engine.inference import Query
+from tgi_deploy.sandbox.engine.bodies import parameters
+from tgi_deploy.sandbox.engine.generator import Query
+from tgi_deploy.sandbox.engine.launcher import image_environment, run
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.situation import Container, Fault, Host, Pace
 from tgi_deploy.wiring import render_artifact
@@ -51,7 +51,7 @@ def crashed(catalog):
 
 
 def query(route, max_new_tokens):
-    return Query(route=route, inputs="", parameters=Parameters(max_new_tokens=max_new_tokens))
+    return Query(route=route, inputs="", parameters=parameters(max_new_tokens=max_new_tokens))
 
 
 def request_lines(route, *, json_output, colored):

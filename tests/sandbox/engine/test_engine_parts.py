@@ -10,19 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.sandbox.engine.bodies import Grammar, Parameters
-from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
-from tgi_deploy.sandbox.engine.container import devices_found, image_environment, prepare
+from tgi_deploy.sandbox.engine.bodies import ApiError, parameters, read
 from tgi_deploy.sandbox.engine.flags import ExitError, parse
-from tgi_deploy.sandbox.engine.generator import Tokenizer, example, forced_text, generate
-from tgi_deploy.sandbox.engine.inference import Generation, Query
+from tgi_deploy.sandbox.engine.generator import Generation, Query, Tokenizer, example, forced_text, generate
+from tgi_deploy.sandbox.engine.inference import Metrics
+from tgi_deploy.sandbox.engine.launcher import cache_folder, devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.memory import capacity
-from tgi_deploy.sandbox.engine.messages import ApiError
-from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.phases import cache_folder
 from tgi_deploy.sandbox.engine.routes import token_list
-from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
+from tgi_deploy.sandbox.engine.situation import Container, Host, Pace, find_checkpoint
 from tgi_deploy.values.engine import Flag
 
 FLAGS = {
@@ -164,9 +160,9 @@ def test_pieces_join_to_the_text(text):
     assert all(text[item["start"] : item["stop"]] == item["text"] for item in token_list(pieces))
 
 
-def steps(prompt="prompt", limit=500, **parameters):
-    query = Query(route="generate", inputs=prompt, parameters=Parameters(**parameters))
-    generation = Generation(query=query, prompt=prompt, pieces=(), max_new_tokens=limit, seed=None, forced=None)
+def steps(prompt="prompt", limit=500, **given):
+    query = Query(route="generate", inputs=prompt, parameters=parameters(**given))
+    generation = Generation(query=query, pieces=TOKENIZER.encode(prompt), max_new_tokens=limit)
     return list(generate(generation, TOKENIZER))
 
 
@@ -186,7 +182,7 @@ def test_alternatives_do_not_change_the_text():
 def test_limit_and_stop():
     assert [step.finish_reason for step in steps(limit=2)] == [None, "length"]
     second = steps(limit=2)[1].token.text
-    assert steps(stop=(second,))[-1].finish_reason == "stop_sequence"
+    assert steps(stop=[second])[-1].finish_reason == "stop_sequence"
 
 
 def test_prompts_differ():
@@ -215,8 +211,8 @@ def test_a_grammar_with_an_unknown_type_is_invalid():
     words = "\"bogus\" is not valid under any of the schemas listed in the 'anyOf' keyword"
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "bogus"}}}}
     with pytest.raises(ApiError) as error:
-        forced_text(Grammar(type="json", value=schema))
-    assert error.value.message == f"Input validation error: grammar is not valid: {words}"
+        forced_text(read({"type": "json", "value": schema}, "GrammarType"))
+    assert error.value.body["error"] == f"Input validation error: grammar is not valid: {words}"
 
 
 def test_examples_of_endless_schemas_end():
@@ -228,8 +224,8 @@ def test_examples_of_endless_schemas_end():
 def test_metrics_text():
     metrics = Metrics(500, 600)
     assert metrics.render() == ""
-    metrics.add("tgi_request_failure", err="x")
-    metrics.add("tgi_request_failure", err="x")
+    metrics.add("tgi_request_failure", label='err="x"')
+    metrics.add("tgi_request_failure", label='err="x"')
     metrics.add("tgi_queue_size", 2)
     metrics.add("tgi_queue_size", -1)
     metrics.observe("tgi_request_input_length", 53)
@@ -279,7 +275,7 @@ def test_colors_are_those_of_the_recorded_lines():
     log.launcher("Starting shard", span="shard-manager", rank=0)
     log.router("Connected", line=2302)
     times = (0.007049474, 0.000445404, 0.000052859, 0.006551432, 0.003275716)
-    log.answered(Query(route="generate", inputs="", parameters=Parameters(max_new_tokens=2)), times, None)
+    log.answered(Query(route="generate", inputs="", parameters=parameters(max_new_tokens=2)), times, None)
     recorded = (Path(__file__).parents[2] / "cases/engine/coloured.txt").read_text(encoding="utf-8")
     assert out.getvalue().replace("\x1b", "ESC") == recorded
 

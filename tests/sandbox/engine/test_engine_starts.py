@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.sandbox.engine.container import image_environment, run
+from tgi_deploy.sandbox.engine.launcher import image_environment, run
 from tgi_deploy.sandbox.engine.situation import Container, Fault, Host, Pace
 from tgi_deploy.values.base import replaced
 

@@ -16,7 +16,7 @@ from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
-from tgi_deploy.sandbox.engine.container import image_environment, run
+from tgi_deploy.sandbox.engine.launcher import image_environment, run
 from tgi_deploy.sandbox.engine.situation import NO_ACCELERATOR, Container, Fault, Host, Pace
 
 if TYPE_CHECKING:
@@ -27,64 +27,43 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def main() -> int:
     """Run one container in the foreground and return the launcher's exit code."""
-    options = _parser().parse_args()
     try:
-        container = _container(options)
+        container, launcher = _container(_parser())
     except DeployError as error:
         hint = f" ({error.hint})" if error.hint else ""
         sys.stderr.write(f"error: {error.message}{hint}\n")
         return 2
-    _stop_on_signal(container.pace.stopping)
+
+    def wait_for_signal() -> None:
+        """Wait in a thread, because a handler would interrupt the main thread's waits."""
+        signal.sigwait(_SIGNALS)
+        container.pace.stopping.set()
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    threading.Thread(target=wait_for_signal, daemon=True).start()
     try:
-        return run(container, options.launcher)
+        return run(container, launcher)
     except BrokenPipeError:
         # The reader of the log is gone, and so is this container's machine.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
-def _stop_on_signal(stopping: threading.Event) -> None:
-    """Wait for signals in a thread, because a handler would interrupt the main thread's waits."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-
-    def wait() -> None:
-        signal.sigwait(_SIGNALS)
-        stopping.set()
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tgi_deploy.sandbox.engine", allow_abbrev=False,
-        description="A stub server that imitates the TGI container.",
-    )  # fmt: skip
+    about = "A stub server that imitates the TGI container."
+    parser = argparse.ArgumentParser("python -m tgi_deploy.sandbox.engine", allow_abbrev=False, description=about)
     parser.add_argument("--version", required=True, help="TGI release, e.g. 3.3.7")
-    parser.add_argument("--listen", required=True, type=_address, metavar="HOST:PORT")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     parser.add_argument("--port-held", action="store_true", help="other sockets of this account may be bound to it")
     parser.add_argument("--accelerator", required=True, help="as the catalog names it, e.g. L40S, or none")
     parser.add_argument("--gpus", type=int, default=1, help="accelerators the container may use")
     parser.add_argument("--memory-bytes", type=int, help="usable memory of one accelerator")
-    parser.add_argument("--speed", type=_speed, default=60.0, help="divides real durations; 1 is real time")
+    parser.add_argument("--speed", type=float, default=60.0, help="divides real durations; 1 is real time")
     parser.add_argument("--data", type=Path, help="folder mounted at /data; keeps what was downloaded")
     parser.add_argument("--environment-from-stdin", action="store_true", help="the container's, as a JSON object")
     parser.add_argument("--fault", action="append", default=[], choices=list(map(str, Fault)), help="make go wrong")
     parser.add_argument("launcher", nargs="*", help="the launcher's arguments, after --")
     return parser
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host, int(port)
-
-
-def _speed(text: str) -> float:
-    speed = float(text)
-    if not 0 < speed < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return speed
 
 
 def models_of(environ: Mapping[str, str]) -> Catalog:
@@ -93,32 +72,29 @@ def models_of(environ: Mapping[str, str]) -> Catalog:
     return Catalog.open(more=KeptModels(Path(kept)) if kept else None, engines=(Tgi(),))
 
 
-def _container(options: argparse.Namespace) -> Container:
-    environ: Mapping[str, str] = json.load(sys.stdin.buffer) if options.environment_from_stdin else os.environ
+def _container(parser: argparse.ArgumentParser) -> tuple[Container, list[str]]:
+    """Return the container, and the launcher's arguments. Raises DeployError for what the catalog doesn't have."""
+    options = parser.parse_args()
+    host, _, port = options.listen.rpartition(":")
+    if not host or not port.isdigit():
+        parser.error(f"argument --listen: {options.listen!r} is not HOST:PORT")
+    if not 0 < options.speed < float("inf"):
+        parser.error(f"argument --speed: {options.speed} is not above 0")
     catalog = models_of(os.environ)
     release = catalog.release(options.version)
     if not isinstance(release, TgiRelease):
         raise TypeError("the catalog was opened for another engine")
     bare = options.accelerator == NO_ACCELERATOR.name
     accelerator = NO_ACCELERATOR if bare else catalog.accelerator(options.accelerator)
-    memory: int | None = options.memory_bytes
-    return Container(
-        release=release,
-        host=Host(
-            accelerator=accelerator,
-            gpus=0 if bare else options.gpus,
-            memory_bytes=accelerator.memory_bytes if memory is None else memory,
-            data=options.data,
-        ),
-        environ={**image_environment(release), **environ},
-        faults=frozenset(map(Fault, options.fault)),
-        models=catalog,
-        listen=options.listen,
-        pace=Pace(speed=options.speed),
-        out=sys.stdout,
-        err=sys.stderr,
-        port_held=options.port_held,
-    )
+    memory = accelerator.memory_bytes if options.memory_bytes is None else options.memory_bytes
+    environ = json.load(sys.stdin.buffer) if options.environment_from_stdin else os.environ
+    container = Container(
+        release=release, environ={**image_environment(release), **environ}, models=catalog,
+        host=Host(accelerator=accelerator, gpus=0 if bare else options.gpus, memory_bytes=memory, data=options.data),
+        faults=frozenset(map(Fault, options.fault)), pace=Pace(speed=options.speed),
+        listen=(host, int(port)), port_held=options.port_held, out=sys.stdout, err=sys.stderr,
+    )  # fmt: skip
+    return container, options.launcher
 
 
 if __name__ == "__main__":

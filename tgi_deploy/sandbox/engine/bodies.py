@@ -1,170 +1,233 @@
-"""Request bodies, with the types of the router's structs (TGI 3.3.7 `router/src/lib.rs`)."""
+"""Requests and replies: bodies read by the router's structs (`bodies.json`), answers in the shapes of `replies.json`.
+
+Errors are in the words of the router's web framework and parser: axum, serde and serde_path_to_error.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+import json
+import re
+from json import JSONDecodeError, JSONDecoder
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UNSET, Meta, Struct
+from tgi_deploy.values.base import Frozen, replaced
 
-Unsigned = Annotated[int, Meta(ge=0)]
-Unsigned32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
-Signed32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from email.message import Message
 
-# What the router's parser reports as expected: by member, else by kind.
-EXPECTED: Final = {
-    "": "struct GenerateRequest",
-    "parameters": "struct GenerateParameters",
-    "stream_options": "struct StreamOptions",
-    "grammar": "adjacently tagged enum GrammarType",
-    "response_format": "adjacently tagged enum GrammarType",
-    **dict.fromkeys(("best_of", "truncate"), "usize"),
-    **dict.fromkeys(("max_new_tokens", "top_n_tokens", "max_tokens", "n", "top_logprobs"), "u32"),
-    "seed": "u64",
-    "top_k": "i32",
-    "str": "a string",
-    "bool": "a boolean",
-    "float": "f32",
-    "array": "a sequence",
-    "object": "a map",
-}
-
-
-class Grammar(Struct, frozen=True, kw_only=True):
-    """The required form of the answer."""
-
-    type: Literal["json", "json_object", "regex", "json_schema"]
-    value: Any
+# The members of a struct are its attributes.
+Body = SimpleNamespace
+Members = dict[str, Any]
+_TABLE: Final = json.loads(Path(__file__).with_name("bodies.json").read_text(encoding="utf-8"))
+_SHAPES: Final[Members] = json.loads(Path(__file__).with_name("replies.json").read_text(encoding="utf-8"))
+_STRUCTS: Final[dict[str, dict[str, str]]] = _TABLE["structs"]
+_SCALARS: Final[dict[str, Any]] = _TABLE["scalars"]
+_DEFAULTS: Final[dict[str, type]] = {"bool": bool, "Vec": list}
+_PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
+_STATUS: Final = {"generation": 424, "overloaded": 429, "healthcheck": 503}  # 422 for all the others
+_MISSING: Final = object()
+_JSON: Final = re.compile(r"application/(json|.*\+json)")
 
 
-class Parameters(Struct, frozen=True, kw_only=True):
-    """`parameters` of a generate request, in the order of the engine's log."""
+class Reply(Frozen, frozen=True, kw_only=True):
+    """A reply; `events` are the data of server-sent events, in place of a body."""
 
-    best_of: Unsigned | None = None
-    temperature: float | None = None
-    repetition_penalty: float | None = None
-    frequency_penalty: float | None = None
-    top_k: Signed32 | None = None
-    top_p: float | None = None
-    typical_p: float | None = None
-    do_sample: bool = False
-    max_new_tokens: Unsigned32 | None = None
-    return_full_text: bool | None = None
-    stop: tuple[str, ...] = ()
-    truncate: Unsigned | None = None
-    watermark: bool = False
-    details: bool = False
-    decoder_input_details: bool = False
-    seed: Unsigned | None = None
-    top_n_tokens: Unsigned32 | None = None
-    grammar: Grammar | None = None
-    adapter_id: str | None = None
-
-    @property
-    def samples(self) -> bool:
-        chosen = (self.temperature, self.top_k, self.top_p, self.typical_p)
-        return self.do_sample or any(value is not None for value in chosen)
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+    events: Generator[str] | None = None
 
 
-class Generate(Struct, frozen=True, kw_only=True):
-    """`/generate`, `/generate_stream` and `/`, which uses `stream`."""
+class RejectionError(Exception):
+    """A reply in place of an answer: plain text if the web framework rejects the body before the API sees it."""
 
-    inputs: str
-    parameters: Parameters = Parameters()
-    stream: bool = False
-
-
-class Tokenize(Struct, frozen=True, kw_only=True):
-    """`/tokenize`."""
-
-    inputs: str
+    def __init__(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+        super().__init__(text)
+        self.reply = replaced(reply_text(text, kind), status=status)
 
 
-class Vertex(Struct, frozen=True, kw_only=True):
-    """`/vertex`: each instance is a chat or a generate request."""
+class ApiError(RejectionError):
+    """An API error: JSON with `error` and `error_type`, or the same as an event of a stream."""
 
-    instances: tuple[dict[str, Any], ...]
-
-
-class Message(Struct, frozen=True, kw_only=True):
-    """A chat message: text, parts, or tool calls."""
-
-    role: str
-    content: Any = UNSET
-    tool_calls: Any = UNSET
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.content, str | list) and self.tool_calls is UNSET:
-            raise ValueError("data did not match any variant of untagged enum MessageBody")
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind, self.bare = kind, message
+        self.body = {"error": _PREFIXES.get(kind, "") + message, "error_type": kind}
+        super().__init__(_STATUS.get(kind, 422), compact(self.body), "application/json")
 
 
-class StreamOptions(Struct, frozen=True, kw_only=True):
-    """Whether a stream ends with its token usage."""
+class Request(Frozen, frozen=True, kw_only=True):
+    headers: Message
+    body: bytes
+    limit_bytes: int
 
-    include_usage: bool = True
-
-
-class Sampling(Struct, frozen=True, kw_only=True):
-    """Shared by chat and completions. Temperature 0 means greedy here, unlike in `/generate`."""
-
-    frequency_penalty: float | None = None
-    max_tokens: Unsigned32 | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: Unsigned | None = None
-    stop: tuple[str, ...] | None = None
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-
-    @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
-
-    def parameters(self, **own: Any) -> Parameters:  # noqa: ANN401 -- members of Parameters, each of its own type
-        """Return the parameters that the router derives from an OpenAI-style body."""
-        return Parameters(
-            frequency_penalty=self.frequency_penalty,
-            temperature=self.temperature or None,
-            do_sample=bool(self.temperature),
-            max_new_tokens=self.max_tokens,
-            top_p=self.top_p,
-            seed=self.seed,
-            stop=self.stop or (),
-            **own,
-        )
+    def json_text(self) -> str:
+        """Return the body. Raises RejectionError 413 or 415, like the web framework."""
+        if not _JSON.fullmatch((self.headers.get("Content-Type") or "").partition(";")[0]):
+            raise RejectionError(415, "Expected request with `Content-Type: application/json`")
+        if len(self.body) > self.limit_bytes:
+            raise RejectionError(413, "Failed to buffer the request body: length limit exceeded")
+        return self.body.decode("utf-8", "replace")
 
 
-class Chat(Sampling, frozen=True, kw_only=True):
-    """`/v1/chat/completions` and `/chat_tokenize`."""
-
-    messages: tuple[Message, ...]
-    logprobs: bool | None = None
-    top_logprobs: Unsigned32 | None = None
-    n: Unsigned32 | None = None
-    tools: tuple[dict[str, Any], ...] | None = None
-    tool_choice: Any = None
-    response_format: Grammar | None = None
+def reply_text(text: str, kind: str = "text/plain; charset=utf-8") -> Reply:
+    return Reply(body=text.encode(), headers={"content-type": kind})
 
 
-class Prompts(tuple[str, ...]):
-    """One prompt or several."""
-
-    __slots__ = ()
-
-    @classmethod
-    def parse(cls, value: object) -> Prompts:
-        """Return the prompts. Raises ValueError with the router's message."""
-        if value == []:
-            raise ValueError("Empty array detected. Do not use an empty array for the prompt.")
-        prompts: list[object] = value if isinstance(value, list) else [value]
-        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-        if len(texts) < len(prompts):
-            raise ValueError("data did not match any variant of untagged enum PromptDeserializer")
-        return cls(texts)
+def reply_json(value: object, headers: Mapping[str, str] | None = None) -> Reply:
+    return Reply(body=compact(value).encode(), headers={"content-type": "application/json", **(headers or {})})
 
 
-class Completion(Sampling, frozen=True, kw_only=True):
-    """`/v1/completions`."""
+# Built once, because `json.dumps` builds one for each call.
+compact: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-    prompt: Prompts
-    repetition_penalty: float | None = None
-    suffix: str | None = None
+
+def shaped(name: str, values: Mapping[str, object]) -> dict[str, Any]:
+    """Return a shape of `replies.json` with values for its `$names`; a member without a value is left out."""
+    found: dict[str, Any] = _filled(_SHAPES[name], values)
+    return found
+
+
+def _filled(shape: Any, values: Mapping[str, object]) -> Any:  # noqa: ANN401 -- any JSON value
+    if isinstance(shape, str):
+        return values.get(shape[1:], _MISSING) if shape[:1] == "$" else shape
+    if isinstance(shape, dict):
+        return {name: found for name, item in shape.items() if (found := _filled(item, values)) is not _MISSING}
+    return [_filled(item, values) for item in shape] if isinstance(shape, list) else shape
+
+
+class _MisfitError(Exception):
+    """A value does not have its type. The steps to it are added on the way out."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+        self.path: list[str | int] = []
+
+
+def parsed(text: str) -> object:
+    """Parse the first JSON value, ignoring the rest. Raises RejectionError 400.
+
+    The router's parser also reports the enclosing member, and rejects duplicate members.
+    """
+    try:
+        value = JSONDecoder(parse_constant=_no_constant).raw_decode(text.lstrip())[0]
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is not text
+    except (ValueError, RecursionError) as error:
+        cut = isinstance(error, JSONDecodeError) and error.pos >= len(text.rstrip())
+        problem = f"EOF while parsing {'an object' if text else 'a value'}" if cut else "expected value"
+        raise RejectionError(400, f"Failed to parse the request body as JSON: {problem}{_place(text)}") from error
+    return value
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+def undeserializable(problem: str) -> RejectionError:
+    return RejectionError(422, f"Failed to deserialize the JSON body into the target type: {problem}")
+
+
+def read(value: object, struct: str, text: str = "") -> Body:
+    """Return the struct of a value that was parsed from `text`. Raises RejectionError 422."""
+    try:
+        return _struct(value, struct)
+    except _MisfitError as misfit:
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in misfit.path).lstrip(".")
+        where = _end(text, misfit.path, custom="expected" not in misfit.words)
+        raise undeserializable(f"{steps}{': ' if steps else ''}{misfit.words}{where}") from misfit
+
+
+def parameters(**given: object) -> Body:
+    """Return `parameters` of a generate request, in the order of the engine's log."""
+    return _struct(given, "GenerateParameters")
+
+
+def _struct(value: Any, name: str) -> Body:  # noqa: ANN401 -- any JSON value
+    """Read an object, or a list that has the members in order."""
+    fields = _STRUCTS[name]
+    if isinstance(value, list):
+        members = dict(zip(fields, enumerate(value), strict=False))
+    elif isinstance(value, dict):
+        members = {_TABLE["aliases"].get(step, step): (step, item) for step, item in value.items()}
+    else:
+        raise _mismatch(value, name)
+    found = {}
+    for field, kind in fields.items():
+        if field in members:
+            found[field] = _member(*members[field], kind)
+        elif field in _TABLE["required"]:
+            raise _MisfitError(f"missing field `{field}`")
+        else:
+            default = _DEFAULTS.get(kind.partition("<")[0], type(None))
+            found[field] = _struct({}, kind) if kind in _STRUCTS else default()
+    if name == "Message" and not isinstance(found["content"], str | list) and found["tool_calls"] is None:
+        raise _MisfitError("data did not match any variant of untagged enum MessageBody")
+    return Body(**found)
+
+
+def _member(step: str | int, value: object, kind: str) -> Any:  # noqa: ANN401 -- as `_read`
+    try:
+        return _read(value, kind)
+    except _MisfitError as misfit:
+        misfit.path.insert(0, step)
+        raise
+
+
+def _read(value: Any, kind: str) -> Any:  # noqa: ANN401 -- any JSON value
+    outer, _, inner = kind.removesuffix(">").partition("<")
+    if outer == "Option":
+        return None if value is None else _read(value, inner)
+    if outer in _STRUCTS:
+        return _struct(value, outer)
+    if outer == "Prompt":
+        return _prompts(value)
+    scalar = _SCALARS[outer]
+    if type(value).__name__ not in scalar.get("types", _TABLE["described"]):
+        raise _mismatch(value, outer)
+    if "least" in scalar and not scalar["least"] <= value <= scalar["most"]:
+        raise _mismatch(value, outer, "value")
+    if value not in scalar.get("variants", (value,)):
+        known = ", ".join(f"`{name}`" for name in scalar["variants"])
+        raise _MisfitError(f"unknown variant `{value}`, expected one of {known}")
+    if outer == "Vec":
+        return [_member(place, item, inner) for place, item in enumerate(value)]
+    return float(value) if outer == "f32" else value
+
+
+def _prompts(value: object) -> list[str]:
+    """Return one prompt or several."""
+    prompts: list[Any] = value if isinstance(value, list) else [value]
+    if not prompts:
+        raise _MisfitError("Empty array detected. Do not use an empty array for the prompt.")
+    if not all(isinstance(prompt, str) for prompt in prompts):
+        raise _MisfitError("data did not match any variant of untagged enum PromptDeserializer")
+    return prompts
+
+
+def _mismatch(value: object, kind: str, wrong: str = "type") -> _MisfitError:
+    """Return the error of a value that is not of a kind, described like serde."""
+    expected = _TABLE["expected"].get(kind, f"struct {kind}" if kind in _STRUCTS else kind)
+    described = _TABLE["described"][type(value).__name__].format(json.dumps(value, ensure_ascii=False))
+    return _MisfitError(f"invalid {wrong}: {described}, expected {expected}")
+
+
+def _end(text: str, path: list[str | int], *, custom: bool) -> str:
+    """Return where a value ends. Errors other than type mismatches are reported after a following brace."""
+    import yaml  # noqa: PLC0415 -- few requests are rejected, and importing it takes as long as half of the server
+
+    node: Any = yaml.compose(text or "{}", Loader=yaml.SafeLoader)
+    for step in path if text else ():
+        members = node.value if isinstance(step, int) else {key.value: value for key, value in node.value}
+        node = members[step]
+    end = int(node.end_mark.index)
+    closed = re.match(r"\s*}", text[end:]) if custom and not isinstance(node, yaml.MappingNode) else None
+    return _place(text[: end + closed.end()] if closed else text[:end])
+
+
+def _place(before: str) -> str:
+    line = before.count("\n") + 1
+    return f" at line {line} column {len(before) - before.rfind(chr(10)) - 1}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from tgi_deploy.values.engine import Flag
 
@@ -31,6 +32,8 @@ def invalid(message: str) -> ExitError:
     return given_up(f'ArgumentValidation("{message}")')
 
 
+# Variables that name the GPUs, in the order of `launcher/src/main.rs`.
+DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 # Flags whose position in the source differs from `--help`: each comes after another one.
 _AFTER: Final = {
     "kv-cache-dtype": "dtype",
@@ -60,102 +63,86 @@ class Arguments(Frozen, frozen=True, kw_only=True):
 
     def debug(self) -> str:
         """Return the arguments as the launcher logs them at startup: everything, including the API key."""
-        order = [name for name in self.flags if _AFTER.get(name) not in self.flags]
-        for name in self.flags:
-            if name not in order:
-                order.insert(order.index(_AFTER[name]) + 1, name)
-        fields = (line for name in order for line in _field(name, self.flags[name], self.values[name]))
+        place = {name: index for index, name in enumerate(self.flags)}
+        order = sorted(place, key=lambda name: (place.get(_AFTER.get(name, ""), place[name]), name in _AFTER))
+        fields = (f"    {name.replace('-', '_')}: {_shown(self.flags[name], self.values[name])}," for name in order)
         return "\n".join(("Args {", *fields, "}"))
 
 
-def _field(name: str, flag: Flag, value: object) -> Iterator[str]:
-    member = name.replace("-", "_")
+def _shown(flag: Flag, value: object) -> str:
+    """Format a value like Rust."""
     if value is None:
-        yield f"    {member}: {'[]' if name == 'cors-allow-origin' else None},"
-    elif flag.switch or flag.default is not None:
-        yield f"    {member}: {_literal(flag, value)},"
-    else:
-        yield from (f"    {member}: Some(", f"        {_literal(flag, value)},", "    ),")
-
-
-def _literal(flag: Flag, value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
+        return "[]" if flag.name == "--cors-allow-origin" else "None"
+    shown = json.dumps(value, ensure_ascii=False)
     if flag.kind == "enum":
-        return "".join(part.capitalize() for part in str(value).replace("_", "-").split("-"))
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_literal(flag, item) for item in value) + "]"
-    return str(value)
+        shown = "".join(part.capitalize() for part in str(value).replace("_", "-").split("-"))
+    return shown if flag.switch or flag.default is not None else f"Some(\n        {shown},\n    )"
 
 
 _PROGRAM: Final = "text-generation-launcher"
-_SHORT: Final = {"-p": "port", "-e": "env", "-g": "graceful-termination-timeout"}
+_SHORT: Final = {"-p": "--port", "-e": "--env", "-g": "--graceful-termination-timeout"}
 _RANGED_BITS: Final = {"uint16": 16, "uint32": 32}
+_VALUES: Final = {"bool": ("true", "false")}
+_EMPTY: Final = "cannot parse integer from empty string"
+_TOO_LARGE: Final = "number too large to fit in target type"
 _FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|nan|infinity)", re.IGNORECASE)
 
 
 def parse(flags: Mapping[str, Flag], argv: Iterable[str], environ: Mapping[str, str]) -> Arguments:
     """Return the arguments: command line over environment over defaults. Raises ExitError: 2, and 0 for `--help`."""
-    table = {flag.name.removeprefix("--"): flag for flag in flags.values()}
-    typed = _command_line(table, list(argv))
-    for name, flag in table.items():
-        if name not in typed and flag.env is not None and flag.env in environ:
-            typed[name] = [environ[flag.env]]
-    given = {name: _convert(table[name], name, raw) for name, raw in typed.items()}
+    typed = {flag.name: [environ[flag.env]] for flag in flags.values() if flag.env and flag.env in environ}
+    typed.update(_command_line(flags, list(argv)))
+    given = {name.removeprefix("--"): _convert(flags[name], raw) for name, raw in typed.items()}
+    table = {name.removeprefix("--"): flag for name, flag in flags.items()}
     defaults = {name: flag.default for name, flag in table.items()}
     return Arguments(flags=table, values={**defaults, **given}, given=frozenset(given))
 
 
-def _command_line(table: Mapping[str, Flag], words: list[str]) -> dict[str, list[str]]:
+def _command_line(flags: Mapping[str, Flag], words: list[str]) -> dict[str, list[str]]:
     typed: dict[str, list[str]] = {}
     while words:
-        name, value = _split(table, words.pop(0))
-        flag = table[name]
-        if name in typed and not flag.kind.startswith("list"):
-            raise _usage(f"the argument '{_signature(flag, name)}' cannot be used multiple times")
+        flag, value = _split(flags, words.pop(0))
+        if flag.name in typed and not flag.kind.startswith("list"):
+            raise _usage(f"the argument '{_signature(flag)}' cannot be used multiple times")
         if flag.switch:
             if value is not None:
-                raise _usage(f"unexpected value '{value}' for '--{name}' found; no more were expected")
+                raise _usage(f"unexpected value '{value}' for '{flag.name}' found; no more were expected")
             value = "true"
         elif value is None:
-            if not words or words[0].startswith("-"):
-                if words and not words[0].startswith("--"):
-                    raise _unexpected(words[0], table)
-                problem = f"a value is required for '{_signature(flag, name)}' but none was supplied"
-                raise _usage(problem, _possible_values(flag))
+            if words and words[0].startswith("-") and not words[0].startswith("--"):
+                raise _unexpected(words[0], flags)
+            if not words or words[0].startswith("--"):
+                raise _invalid(flag, f"a value is required for '{_signature(flag)}' but none was supplied")
             value = words.pop(0)
-        typed.setdefault(name, []).append(value)
+        typed.setdefault(flag.name, []).append(value)
     return typed
 
 
-def _split(table: Mapping[str, Flag], token: str) -> tuple[str, str | None]:
-    """Return the flag's name, and its value if the word holds one."""
-    if token in {"--version", "-V"}:
+def _split(flags: Mapping[str, Flag], word: str) -> tuple[Flag, str | None]:
+    """Return the flag, and its value if the word holds one."""
+    if word in {"--version", "-V"}:
         raise ExitError(0, _PROGRAM)
-    if token in {"--help", "-h"}:
-        options = (f"      {_signature(flag, name)}" for name, flag in table.items())
+    if word in {"--help", "-h"}:
+        options = (f"      {_signature(flag)}" for flag in flags.values())
         raise ExitError(0, "\n".join([f"Usage: {_PROGRAM} [OPTIONS]", "", "Options:", *options]))
-    name, equals, value = token.removeprefix("--").partition("=")
-    if token.startswith("--") and name in table:
-        return name, value if equals else None
-    short = _SHORT.get(token[:2], "")
-    if short in table:
-        return short, token[2:].removeprefix("=") or None
-    raise _unexpected(f"--{name}" if token.startswith("--") and name else token, table)
+    name, equals, value = word.partition("=")
+    if name in flags:
+        return flags[name], value if equals else None
+    short = _SHORT.get(word[:2], "")
+    if short in flags:
+        return flags[short], word[2:].removeprefix("=") or None
+    raise _unexpected(name if name.startswith("--") and name != "--" else word, flags)
 
 
-def _signature(flag: Flag, name: str) -> str:
-    return f"--{name}" if flag.switch else f"--{name} <{name.upper().replace('-', '_')}>"
+def _signature(flag: Flag) -> str:
+    return flag.name if flag.switch else f"{flag.name} <{flag.name[2:].upper().replace('-', '_')}>"
 
 
-def _unexpected(token: str, table: Mapping[str, Flag]) -> ExitError:
-    close = difflib.get_close_matches(token[2:], table, n=1, cutoff=0.75) if token.startswith("--") else []
-    tip = f"\n  tip: a similar argument exists: '--{close[0]}'" if close else ""
-    every = "|".join(_signature(flag, name) for name, flag in table.items())
-    return _usage(f"unexpected argument '{token}' found", tip, f"\nUsage: {_PROGRAM} <{every}>")
+def _unexpected(word: str, flags: Mapping[str, Flag]) -> ExitError:
+    close = difflib.get_close_matches(word, flags, n=1, cutoff=0.75) if word.startswith("--") else []
+    tip = f"\n  tip: a similar argument exists: '{close[0]}'" if close else ""
+    every = "|".join(map(_signature, flags.values()))
+    return _usage(f"unexpected argument '{word}' found", tip, f"\nUsage: {_PROGRAM} <{every}>")
 
 
 def _usage(message: str, *details: str) -> ExitError:
@@ -163,64 +150,50 @@ def _usage(message: str, *details: str) -> ExitError:
     return ExitError(2, "\n".join(parts))
 
 
-def _possible_values(flag: Flag) -> str:
-    values = ("true", "false") if flag.kind == "bool" else flag.values
-    return f"  [possible values: {', '.join(values)}]" if values else ""
+def _invalid(flag: Flag, problem: str, reason: str = "") -> ExitError:
+    """Return the error of a value, with the possible ones unless there is a reason."""
+    values = "" if reason else ", ".join(_VALUES.get(flag.kind, flag.values))
+    return _usage(f"{problem}: {reason}" if reason else problem, f"  [possible values: {values}]" if values else "")
 
 
-def _convert(flag: Flag, name: str, raw: list[str]) -> object:
-    if not flag.kind.startswith("list"):
-        return _single(flag, name, raw[-1])
-    items = [item for text in raw for item in text.split(",")]
-    return tuple(_unsigned(flag, name, item) for item in items) if flag.kind == "list[uint]" else tuple(items)
+def _convert(flag: Flag, raw: list[str]) -> object:
+    if not flag.kind.startswith("list["):
+        return _single(flag, flag.kind, raw[-1])
+    kind = flag.kind.removeprefix("list[").removesuffix("]")
+    return tuple(_single(flag, kind, item) for text in raw for item in text.split(","))
 
 
-def _single(flag: Flag, name: str, raw: str) -> object:
-    if flag.kind == "string" or (flag.kind == "enum" and raw in flag.values):
-        return raw
-    if flag.kind == "bool" and raw in {"true", "false"}:
-        return raw == "true"
-    if flag.kind == "float" and _FLOAT.fullmatch(raw):
-        return float(raw)
-    if flag.kind in {"bool", "enum", "float"}:
-        raise _invalid(flag, name, raw, "invalid float literal" if flag.kind == "float" else "")
-    return _unsigned(flag, name, raw)
-
-
-def _unsigned(flag: Flag, name: str, raw: str) -> int:
-    digits, bits = raw.removeprefix("+"), _RANGED_BITS.get(flag.kind, 64)
-    if not raw:
-        raise _invalid(flag, name, raw, "cannot parse integer from empty string")
-    if not (digits.isascii() and digits.isdigit()):
-        raise _invalid(flag, name, raw, "invalid digit found in string")
-    if int(digits) >= 2**bits:
-        ranged = f"{int(digits)} is not in 0..={2**bits - 1}"
-        raise _invalid(
-            flag, name, raw, ranged if flag.kind in _RANGED_BITS else "number too large to fit in target type"
-        )
-    return int(digits)
-
-
-def _invalid(flag: Flag, name: str, raw: str, reason: str) -> ExitError:
-    message = f"invalid value '{raw}' for '{_signature(flag, name)}'"
-    return _usage(f"{message}: {reason}") if reason else _usage(message, _possible_values(flag))
+def _single(flag: Flag, kind: str, raw: str) -> object:
+    problem, most = f"invalid value '{raw}' for '{_signature(flag)}'", 2 ** _RANGED_BITS.get(kind, 64) - 1
+    if kind == "string" or raw in _VALUES.get(kind, flag.values):
+        return raw == "true" if kind == "bool" else raw
+    if kind in {"bool", "enum"}:
+        raise _invalid(flag, problem)
+    if kind == "float":
+        if _FLOAT.fullmatch(raw):
+            return float(raw)
+        raise _invalid(flag, problem, "invalid float literal")
+    if not re.fullmatch(r"\+?[0-9]+", raw):
+        raise _invalid(flag, problem, "invalid digit found in string" if raw else _EMPTY)
+    if int(raw) > most:
+        raise _invalid(flag, problem, f"{int(raw)} is not in 0..={most}" if kind in _RANGED_BITS else _TOO_LARGE)
+    return int(raw)
 
 
 def validate(arguments: Arguments) -> None:
     """Apply the launcher's rules for values. Raises ExitError with its message."""
-    given_input, total = arguments.input_limit, arguments.get("max-total-tokens")
-    batch_total = arguments.get("max-batch-total-tokens")
+    get, given_input = arguments.get, arguments.input_limit
+    total, batch_total = get("max-total-tokens"), get("max-batch-total-tokens")
     if {"max-input-tokens", "max-input-length"} <= arguments.given:
         raise invalid(
-            f"Both `max_input_tokens` ({arguments.get('max-input-tokens')}) and `max_input_length` "
-            f"({arguments.get('max-input-length')}) are set. Please define only `max_input_tokens` as "
-            "`max_input_length is deprecated for naming consistency."
+            f"Both `max_input_tokens` ({get('max-input-tokens')}) and `max_input_length` ({get('max-input-length')}) "
+            "are set. Please define only `max_input_tokens` as `max_input_length is deprecated for naming consistency."
         )
     if given_input is not None and total is not None and given_input >= total:
         raise invalid(f"`max_input_tokens`({given_input}) must be < `max_total_tokens`({total})")
     if batch_total is not None and total is not None and total > batch_total:
         raise invalid(f"`max_total_tokens` must be <= `max_batch_total_tokens`. Given: {total} and {batch_total}")
-    if arguments.get("validation-workers") == 0:
+    if get("validation-workers") == 0:
         raise invalid("`validation_workers` must be > 0")
 
 
@@ -236,20 +209,16 @@ def resolve_shards(arguments: Arguments, devices: int | None) -> int:
 
     `devices`: how many a variable names, None without one. Raises ExitError.
     """
-    wanted: int | None = arguments.get("num-shard")
-    if arguments.get("sharded"):
-        if wanted is None and devices is None:
-            raise ExitError(
-                101,
-                "thread 'main' panicked at launcher/src/main.rs:\n"
-                "--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES/ZE_AFFINITY_MASK are not set",
-            )
-        if wanted is not None and wanted <= 1:
-            raise invalid("`sharded` is true but `num_shard` <= 1")
-        if wanted is None and (devices or 0) <= 1:
-            raise given_up(f'NotEnoughCUDADevices("`sharded` is true but only found {devices} CUDA devices")')
-    found = 1 if arguments.get("sharded") is False else devices or 1
-    count = found if wanted is None else wanted
+    wanted, sharded = arguments.get("num-shard"), arguments.get("sharded")
+    if sharded and wanted is None and devices is None:
+        what = f"--num-shard and {'/'.join(DEVICE_VARIABLES)} are not set"
+        raise ExitError(101, f"thread 'main' panicked at launcher/src/main.rs:\n{what}")
+    if sharded and wanted is None and (devices or 0) <= 1:
+        raise given_up(f'NotEnoughCUDADevices("`sharded` is true but only found {devices} CUDA devices")')
+    if sharded and wanted is not None and wanted <= 1:
+        raise invalid("`sharded` is true but `num_shard` <= 1")
+    found = 1 if sharded is False else devices or 1
+    count: int = found if wanted is None else wanted
     if count < 1:
         raise invalid("`num_shard` cannot be < 1")
     if count > 1 and arguments.get("quantize") == "exl2":

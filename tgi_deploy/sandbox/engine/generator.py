@@ -6,17 +6,17 @@ import hashlib
 import json
 import random
 import re
+import time
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox.engine.messages import ApiError
+import msgspec
+
+from tgi_deploy.sandbox.engine.bodies import ApiError, Body
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tgi_deploy.sandbox.engine.bodies import Grammar
-    from tgi_deploy.sandbox.engine.inference import Generation
 
 _PIECE: Final = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
 _RESERVED_IDS: Final = 3
@@ -30,13 +30,12 @@ _WORDS: Final = tuple(
 
 
 class Token(Frozen, frozen=True, kw_only=True):
+    """A token, with the members of the engine's replies."""
+
     id: int
     text: str
     logprob: float = 0.0
     special: bool = False
-
-
-_BEGIN: Final = Token(id=1, text="<s>", special=True)
 
 
 class Tokenizer(Frozen, frozen=True, kw_only=True):
@@ -46,7 +45,8 @@ class Tokenizer(Frozen, frozen=True, kw_only=True):
     begins: bool = False
 
     def encode(self, text: str) -> tuple[Token, ...]:
-        return (*([_BEGIN] if self.begins else ()), *map(self.token, _PIECE.findall(text)))
+        begin = [Token(id=1, text="<s>", special=True)] if self.begins else []
+        return (*begin, *map(self.token, _PIECE.findall(text)))
 
     def token(self, piece: str, logprob: float = 0.0) -> Token:
         identity = zlib.crc32(piece.encode()) % max(1, self.vocab_size - _RESERVED_IDS) + _RESERVED_IDS
@@ -66,14 +66,62 @@ class Step(Frozen, frozen=True, kw_only=True):
         return "" if self.token.special else self.token.text
 
 
+class Query(Frozen, frozen=True, kw_only=True):
+    """A generation request. `route` is its name in the log, `within` the route that called it, if any."""
+
+    route: str
+    inputs: str
+    parameters: Body
+    within: str = ""
+
+    @property
+    def samples(self) -> bool:
+        given = self.parameters
+        chosen = (given.temperature, given.top_k, given.top_p, given.typical_p)
+        return given.do_sample or any(value is not None for value in chosen)
+
+
+class Generation(msgspec.Struct, kw_only=True):
+    """A valid request and its answer so far. `forced`: the text that its grammar dictates. Times are in seconds."""
+
+    query: Query
+    pieces: tuple[Token, ...]
+    max_new_tokens: int
+    seed: int | None = None
+    forced: str | None = None
+    started: float = 0.0
+    validated: float = 0.0
+    inferred: float = 0.0
+    steps: list[Step] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(step.shown for step in self.steps)
+
+    @property
+    def shown_text(self) -> str:
+        """Return the text with the prompt, if that was requested."""
+        return (self.query.inputs if self.query.parameters.return_full_text else "") + self.text
+
+    @property
+    def finish_reason(self) -> str:
+        return self.steps[-1].finish_reason or "length"
+
+    def parts_s(self) -> tuple[float, ...]:
+        """Return total, validation, queue and inference time, and the time of a token."""
+        total = time.perf_counter() - self.started
+        return total, self.validated, 0.0, self.inferred, self.inferred / max(1, len(self.steps))
+
+
 def generate(generation: Generation, tokenizer: Tokenizer) -> Iterator[Step]:
     """Yield tokens up to the limit, the end-of-sequence token or a stop sequence.
 
     Greedy decoding depends only on the prompt, sampling also on the request's seed.
     """
     parameters, text = generation.query.parameters, ""
-    salt = f"{generation.seed}|{parameters.temperature}" if parameters.samples else "greedy"
-    digest = hashlib.sha256(f"{salt}|{generation.prompt}".encode()).digest()
+    salt = f"{generation.seed}|{parameters.temperature}" if generation.query.samples else "greedy"
+    prompt = "".join(piece.text for piece in generation.pieces)
+    digest = hashlib.sha256(f"{salt}|{prompt}".encode()).digest()
     dice = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it must be reproducible
     for index, piece in enumerate(_pieces(dice, generation.forced), start=1):
         logprob, reason = -round(dice.uniform(0.01, 2.5), 4), "length" if index >= generation.max_new_tokens else None
@@ -109,7 +157,7 @@ _SIMPLE: Final = {"string": "text", "integer": 1, "number": 1.5, "boolean": True
 _DEPTH: Final = 12
 
 
-def forced_text(grammar: Grammar) -> str | None:
+def forced_text(grammar: Body) -> str | None:
     """Return the only text that a grammar allows; None if it allows several. Raises ApiError."""
     if grammar.type == "regex":
         try:

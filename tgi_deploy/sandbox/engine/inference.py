@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 import threading
 import time
+from bisect import bisect_left
+from collections import defaultdict
 from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
-from tgi_deploy.sandbox.engine.generator import Step, forced_text, generate
+from tgi_deploy.sandbox.engine.bodies import ApiError
+from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, Tokenizer, forced_text, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
-from tgi_deploy.sandbox.engine.messages import ApiError
-from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.situation import Fault
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.sandbox.engine.situation import Fault, Situation, made_up_hash
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-
-    from tgi_deploy.sandbox.engine.bodies import Parameters
-    from tgi_deploy.sandbox.engine.generator import Token
-    from tgi_deploy.sandbox.engine.situation import Situation
 
 _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
@@ -45,43 +41,12 @@ _LONG_PROMPT_TOKENS: Final = 256
 _CPU_BANDWIDTH_GB_S: Final = 20.0
 _CPU_TFLOPS: Final = 1.0
 _FAILED: Final = "Request failed during generation: Server error: "
-
-
-class Query(Frozen, frozen=True, kw_only=True):
-    """A generation request. `route` is its name in the log, `within` the route that called it, if any."""
-
-    route: str
-    inputs: str
-    parameters: Parameters
-    within: str = ""
-
-
-class Generation(msgspec.Struct, kw_only=True):
-    """A valid request and its answer so far. `forced`: the text that its grammar dictates. Times are in seconds."""
-
-    query: Query
-    prompt: str
-    pieces: tuple[Token, ...]
-    max_new_tokens: int
-    seed: int | None
-    forced: str | None
-    started: float = 0.0
-    validated: float = 0.0
-    inferred: float = 0.0
-    steps: list[Step] = []
-
-    @property
-    def text(self) -> str:
-        return "".join(step.shown for step in self.steps)
-
-    @property
-    def finish_reason(self) -> str:
-        return self.steps[-1].finish_reason or "length"
-
-    def parts_s(self) -> tuple[float, ...]:
-        """Return total, validation, queue and inference time, and the time of a token."""
-        total = time.perf_counter() - self.started
-        return total, self.validated, 0.0, self.inferred, self.inferred / max(1, len(self.steps))
+# Names and help texts by type, as recorded.
+_METRICS: Final = json.loads(Path(__file__).with_name("metrics.json").read_text(encoding="utf-8"))
+_ABOUT: Final = {name: (kind, about) for kind in _METRICS if kind != "source" for name, about in _METRICS[kind].items()}
+_QUANTILES: Final = ("0", "0.5", "0.9", "0.95", "0.99", "0.999", "1")
+# The default bounds: seconds, each 1.5 times the previous one.
+_SECONDS: Final = list(accumulate([0.0001 * 1.5] + [1.5] * 34, lambda bound, step: bound * step))
 
 
 class Inference:
@@ -92,14 +57,18 @@ class Inference:
         release, faults, host = situation.release, situation.faults, situation.host
         self.situation = situation
         self.metrics = Metrics(limits.max_input_tokens, limits.max_total_tokens)
-        self.tokenizer = checkpoint.tokenizer
+        self.tokenizer = Tokenizer(vocab_size=checkpoint.model.vocab_size, begins=checkpoint.begins)
         self.api_key: str | None = arguments.get("api-key")
         supplied = arguments.get("tokenizer-config-path") is not None
-        self.template = (checkpoint.profile.chat or supplied) and Fault.NO_CHAT_TEMPLATE not in faults
-        self.model_id = _DEFAULT_MODEL if Fault.WRONG_MODEL in faults else checkpoint.model_id
-        self.version = release.reported_version or release.version
-        self.commit = made_up_hash(f"text-generation-inference {release.version}")
-        self.docker_label = f"sha-{self.commit[:7]}"
+        self.template = (checkpoint.chat or supplied) and Fault.NO_CHAT_TEMPLATE not in faults
+        version, commit = release.reported_version or release.version, made_up_hash(f"TGI {release.version}")
+        self.about = {
+            "model_id": _DEFAULT_MODEL if Fault.WRONG_MODEL in faults else checkpoint.model_id,
+            "version": version,
+            "sha": commit,
+            "docker_label": f"sha-{commit[:7]}",
+            "system_fingerprint": f"{version}-sha-{commit[:7]}",
+        }
         made_up = f"{host.gpus}-nvidia-{host.accelerator.name.lower()}"
         self.compute_type = situation.environ.get("COMPUTE_TYPE") or made_up
         self.out_of_memory = threading.Event()
@@ -110,53 +79,32 @@ class Inference:
         """Return whether the release has a flag, which also identifies routes and fields of the same release."""
         return flag in self.situation.arguments.flags
 
-    def stream_headers(self, inputs: str) -> dict[str, str]:
-        return {
-            "x-compute-type": self.compute_type,
-            "x-compute-characters": str(len(inputs)),
-            "x-accel-buffering": "no",
-        }
-
-    def timing_headers(self, answer: Generation) -> dict[str, str]:
-        """Return the timing headers in milliseconds, which the router sends with a whole answer."""
-        names, times = (
-            ("total-time", "validation-time", "queue-time", "inference-time", "time-per-token"),
-            answer.parts_s(),
-        )
-        return {
-            "x-compute-type": self.compute_type,
-            "x-compute-time": str(times[0]),
-            "x-compute-characters": str(len(answer.query.inputs)),
-            **{f"x-{name}": str(round(seconds * 1000)) for name, seconds in zip(names, times, strict=True)},
-            "x-prompt-tokens": str(len(answer.pieces)),
-            "x-generated-tokens": str(len(answer.steps)),
-        }
-
     @contextmanager
     def admitted(self, query: Query) -> Iterator[None]:
         """Take a place among the concurrent requests. Raises ApiError `overloaded` if there is none."""
-        self.metrics.add("tgi_request_count")
+        count = self.metrics.add
+        count("tgi_request_count")
         try:
             self._take_place()
-            if self.metrics.add("tgi_batch_current_size", 1) > 1:
-                self.metrics.add("tgi_batch_concat", reason="backpressure")
+            if count("tgi_batch_current_size", 1) > 1:
+                count("tgi_batch_concat", label='reason="backpressure"')
             try:
                 yield
             finally:
-                self.metrics.add("tgi_batch_current_size", -1)
+                count("tgi_batch_current_size", -1)
                 self._slots.release()
         except ApiError as error:
-            self.metrics.add("tgi_request_failure", err=error.kind)
+            count("tgi_request_failure", label=f'err="{error.kind}"')
             if error.kind == "generation":
-                self.metrics.add("tgi_batch_inference_failure", method="prefill")
+                count("tgi_batch_inference_failure", label='method="prefill"')
             self.situation.log.refused(query, error.bare)
             raise
 
     def _take_place(self) -> None:
         if Fault.OVERLOADED in self.situation.faults or not self._slots.acquire(blocking=False):
             raise ApiError("overloaded", "Model is overloaded")
-        self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
-        self.metrics.add("tgi_batch_current_max_tokens", 0)
+        for name in ("tgi_queue_size", "tgi_batch_current_max_tokens"):  # a request is batched at once
+            self.metrics.add(name, 0)
 
     def answer(self, query: Query) -> Generation:
         """Return the whole generation."""
@@ -177,24 +125,17 @@ class Inference:
 
     def _prepare(self, query: Query, started: float, *, streaming: bool) -> Generation:
         """Validate a request. Raises ApiError `validation`."""
-        parameters = query.parameters
-        _check_parameters(parameters, self.situation, streaming=streaming)
-        if not query.inputs:
-            raise ApiError("validation", "`inputs` cannot be empty")
+        given = query.parameters
+        _check(query, self.situation, streaming=streaming)
         pieces = self.tokenizer.encode(query.inputs)
-        if parameters.truncate is not None:
-            pieces = pieces[-parameters.truncate :]
-        drawn = secrets.randbits(64) if parameters.samples else None
+        if given.truncate is not None:
+            pieces = pieces[-given.truncate :]
+        drawn = secrets.randbits(64) if given.seed is None else given.seed
         generation = Generation(
-            query=query,
-            prompt="".join(piece.text for piece in pieces),
-            pieces=pieces,
-            max_new_tokens=self._room(len(pieces), parameters.max_new_tokens),
-            seed=parameters.seed if parameters.samples and parameters.seed is not None else drawn,
-            forced=None if parameters.grammar is None else forced_text(parameters.grammar),
-            started=started,
-            validated=time.perf_counter() - started,
-        )
+            query=query, pieces=pieces, max_new_tokens=self._room(len(pieces), given.max_new_tokens),
+            seed=drawn if query.samples else None, forced=None if given.grammar is None else forced_text(given.grammar),
+            started=started, validated=time.perf_counter() - started,
+        )  # fmt: skip
         self.metrics.observe("tgi_request_input_length", len(pieces))
         self.metrics.observe("tgi_request_max_new_tokens", generation.max_new_tokens)
         return generation
@@ -203,12 +144,10 @@ class Inference:
         """Check the lengths: first the sum, with the requested length cut."""
         limits = self.situation.limits
         left = limits.max_total_tokens - used
-        if wanted is not None:
-            wanted = min(wanted, _MOST_NEW_TOKENS)
-            if wanted > left:
-                rule = f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}"
-                given = f"Given: {used} `inputs` tokens and {wanted} `max_new_tokens`"
-                raise ApiError("validation", f"{rule}. {given}")
+        if wanted is not None and (wanted := min(wanted, _MOST_NEW_TOKENS)) > left:
+            rule = f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}"
+            given = f"Given: {used} `inputs` tokens and {wanted} `max_new_tokens`"
+            raise ApiError("validation", f"{rule}. {given}")
         if used > limits.max_input_tokens:
             rule = f"`inputs` must have less than {limits.max_input_tokens} tokens"
             raise ApiError("validation", f"{rule}. Given: {used}")
@@ -217,10 +156,10 @@ class Inference:
 
     def _steps(self, generation: Generation) -> Generator[Step]:
         """Yield tokens at the GPU's speed. Counts the request when it is finished."""
-        situation, prompt_tokens = self.situation, len(generation.pieces)
+        situation, prompt_tokens, observe = self.situation, len(generation.pieces), self.metrics.observe
         model, host, shards = situation.checkpoint.model, situation.host, situation.num_shard
         tflops = _CPU_TFLOPS if host.on_cpu else host.accelerator.fp16_tflops or 100.0
-        self.metrics.observe("tgi_batch_next_size", 1)
+        observe("tgi_batch_next_size", 1)
         operations = prompt_tokens * 2 * model.parameters
         self._work("prefill", operations / (tflops * 1e12 * shards * _COMPUTE_SHARE))
         if Fault.OOM_SERVING in situation.faults and prompt_tokens >= _LONG_PROMPT_TOKENS:
@@ -235,58 +174,120 @@ class Inference:
         generation.inferred = time.perf_counter() - generation.started - generation.validated
         times = generation.parts_s()
         self.metrics.add("tgi_request_success")
-        self.metrics.observe("tgi_request_generated_tokens", len(generation.steps))
-        self.metrics.observe("tgi_request_skipped_tokens", 0)
+        observe("tgi_request_generated_tokens", len(generation.steps))
+        observe("tgi_request_skipped_tokens", 0)
         for name, seconds in zip(_DURATIONS, times, strict=True):
-            self.metrics.observe(f"tgi_request_{name}", seconds)
+            observe(f"tgi_request_{name}", seconds)
         situation.log.answered(generation.query, times, generation.seed)
 
     def _work(self, method: str, real_s: float) -> None:
         """Record one step of the batch, which consists of the forward pass and small remainders."""
-        self.metrics.add("tgi_batch_inference_count", method=method)
+        label = f'method="{method}"'
+        self.metrics.add("tgi_batch_inference_count", label=label)
         time.sleep(real_s / self.situation.pace.speed)
         if self.dead.is_set():
             raise ApiError("generation", f"{_FAILED}transport error")
-        self.metrics.add("tgi_batch_inference_success", method=method)
+        self.metrics.add("tgi_batch_inference_success", label=label)
         for part, share in _STEP_PARTS.items():
-            self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, method=method)
+            self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, label)
 
 
-def _check_parameters(parameters: Parameters, situation: Situation, *, streaming: bool) -> None:
+def _check(query: Query, situation: Situation, *, streaming: bool) -> None:
     """Check single values, in the order of TGI's `router/src/validation.rs`. Raises ApiError `validation`."""
-    get, longest, given = situation.arguments.get, situation.limits.max_input_tokens, parameters
+    given, get, longest = query.parameters, situation.arguments.get, situation.limits.max_input_tokens
     best_of, most_best_of = given.best_of or 1, get("max-best-of", 2)
     stops, most_stops = len(given.stop), get("max-stop-sequences", 4)
     top, most_top, cut = given.top_n_tokens or 0, get("max-top-n-tokens", 5), given.truncate
-    several = best_of > 1
-    rules = (
-        (best_of > most_best_of, f"`best_of` must be > 0 and <= {most_best_of}. Given: {best_of}"),
-        (several and streaming, "`best_of` != 1 is not supported when streaming tokens"),
-        (several and not given.samples, "you must use sampling when `best_of` is > 1"),
-        (several and given.seed is not None, "`seed` must not be set when `best_of` > 1"),
-        (not _positive(given.temperature), "`temperature` must be strictly positive"),
-        (not _positive(given.repetition_penalty), "`repetition_penalty` must be strictly positive"),
-        (abs(given.frequency_penalty or 0) > 2, "`frequency_penalty` must be >= -2.0 and <= 2.0"),  # noqa: PLR2004
-        (not _positive(given.top_p, 1), "`top_p` must be > 0.0 and < 1.0"),
-        (not _positive(given.typical_p, 1), "`typical_p` must be > 0.0 and < 1.0"),
-        (not _positive(given.top_k), "`top_k` must be strictly positive"),
-        (not _positive(given.max_new_tokens), "`max_new_tokens` must be strictly positive"),
-        (
-            not _positive(cut, longest + 1),
-            f"`truncate` must be strictly positive and less than {longest}. Given: {cut}",
-        ),
-        (stops > most_stops, f"`stop` supports up to {most_stops} stop sequences. Given: {stops}"),
-        (top > most_top, f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}"),
-        (
-            streaming and given.decoder_input_details,
-            "`decoder_input_details` == true is not supported when streaming tokens",
-        ),
-        (given.grammar is not None and get("disable-grammar-support"), "grammar is not supported"),
-    )
-    problem = next((words for broken, words in rules if broken), None)
-    if problem is not None:
-        raise ApiError("validation", problem)
+    several, details = best_of > 1, given.decoder_input_details
+    rules = {
+        f"`best_of` must be > 0 and <= {most_best_of}. Given: {best_of}": best_of > most_best_of,
+        "`best_of` != 1 is not supported when streaming tokens": several and streaming,
+        "you must use sampling when `best_of` is > 1": several and not query.samples,
+        "`seed` must not be set when `best_of` > 1": several and given.seed is not None,
+        "`temperature` must be strictly positive": not _positive(given.temperature),
+        "`repetition_penalty` must be strictly positive": not _positive(given.repetition_penalty),
+        "`frequency_penalty` must be >= -2.0 and <= 2.0": not -2 <= (given.frequency_penalty or 0) <= 2,  # noqa: PLR2004
+        "`top_p` must be > 0.0 and < 1.0": not _positive(given.top_p, 1),
+        "`typical_p` must be > 0.0 and < 1.0": not _positive(given.typical_p, 1),
+        "`top_k` must be strictly positive": not _positive(given.top_k),
+        "`max_new_tokens` must be strictly positive": not _positive(given.max_new_tokens),
+        f"`truncate` must be strictly positive and less than {longest}. Given: {cut}": not _positive(cut, longest + 1),
+        f"`stop` supports up to {most_stops} stop sequences. Given: {stops}": stops > most_stops,
+        f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}": top > most_top,
+        "`decoder_input_details` == true is not supported when streaming tokens": streaming and details,
+        "grammar is not supported": given.grammar is not None and get("disable-grammar-support"),
+        "`inputs` cannot be empty": not query.inputs,
+    }
+    for words, broken in rules.items():
+        if broken:
+            raise ApiError("validation", words)
 
 
 def _positive(value: float | None, below: float = math.inf) -> bool:
     return value is None or 0 < value < below
+
+
+class Metrics:
+    """Counters, gauges and distributions by name, as Prometheus text. Every method may be called from any thread.
+
+    Names, types, labels and buckets are as in tests/cases/engine/metrics.json. prometheus_client can't write them: it
+    appends `_total` to counters, and has no summaries with quantiles.
+    """
+
+    def __init__(self, input_tokens: int, total_tokens: int) -> None:
+        self._lock = threading.Lock()
+        # By name and labels: a number, or the sum of a distribution and a count for each bucket and for values beyond.
+        self._series: dict[str, dict[str, list[float]]] = defaultdict(dict)
+        by_input, by_total = ([most / 100 * place for place in range(1, 101)] for most in (input_tokens, total_tokens))
+        self._bounds = {
+            "tgi_batch_next_size": [float(size) for size in range(1, 1025)],
+            "tgi_request_input_length": by_input,
+            "tgi_request_generated_tokens": by_total,
+            "tgi_request_max_new_tokens": by_total,
+        }
+
+    def add(self, name: str, change: float = 1, label: str = "") -> float:
+        """Return the new value of the counter or gauge. `label`: as in the text, such as `method="decode"`."""
+        with self._lock:
+            found = self._series[name].setdefault(label, [0])
+            found[0] += change
+            return found[0]
+
+    def observe(self, name: str, value: float, label: str = "") -> None:
+        bounds = self._bounds.get(name, _SECONDS)
+        with self._lock:
+            series = self._series[name]
+            found = series.get(label) or series.setdefault(label, [0] * (len(bounds) + 2))
+            found[0] += value
+            found[1 + bisect_left(bounds, value)] += 1
+
+    def render(self) -> str:
+        with self._lock:
+            return "".join(line for name, series in self._series.items() for line in self._block(name, series))
+
+    def _block(self, name: str, series: dict[str, list[float]]) -> Iterator[str]:
+        kind, about = _ABOUT[name]
+        yield f"# HELP {name} {about}\n" if about else ""
+        yield f"# TYPE {name} {kind}\n"
+        for label, (total, *counts) in series.items():
+            if not counts:
+                yield f"{name}{_braced(label)} {_shown(total)}\n"
+                continue
+            if kind == "summary":  # all 0: nothing is speculated, so nothing is skipped
+                yield from (f'{name}{{quantile="{quantile}"}} 0\n' for quantile in _QUANTILES)
+            else:
+                bounds = [*map(_shown, self._bounds.get(name, _SECONDS)), "+Inf"]
+                for bound, count in zip(bounds, accumulate(counts), strict=True):
+                    upper = f'le="{bound}"'
+                    yield f"{name}_bucket{_braced(label, upper)} {count}\n"
+            yield f"{name}_sum{_braced(label)} {_shown(total)}\n{name}_count{_braced(label)} {sum(counts)}\n"
+        yield "\n"
+
+
+def _braced(*labels: str) -> str:
+    inside = ",".join(filter(None, labels))
+    return f"{{{inside}}}" if inside else ""
+
+
+def _shown(value: float) -> str:
+    return repr(value).removesuffix(".0")

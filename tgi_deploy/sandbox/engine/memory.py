@@ -1,4 +1,4 @@
-"""Whether the model fits, and how many tokens of KV cache remain, following TGI's memory allocations step by step.
+"""Whether the model loads and fits, and how many tokens of KV cache remain, following TGI's allocations step by step.
 
 It loads the weights, prefills the largest batch with its whole KV cache, reads the free memory from the driver, and
 gives the cache a share of it (TGI `flash_causal_lm.py` `warmup`, `import_utils.py` `get_cuda_free_memory`, read at
@@ -13,12 +13,14 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
+from tgi_deploy.sandbox.engine.logs import reason
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from tgi_deploy.engines.tgi.release import QuantizationRule, TgiRelease
     from tgi_deploy.sandbox.engine.situation import Situation
     from tgi_deploy.values.model import ModelSpec
+
 
 UNQUANTIZED: Final = "none"
 _MIB: Final = 1024**2
@@ -30,6 +32,10 @@ _BYTES_32: Final = 4
 _LAUNCHER_NAMES: Final = {"fbgemm_fp8": "fp8"}
 # Model classes that copy their single KV head to every rank.
 _COPIED_KV_HEAD: Final = frozenset({"gpt_bigcode", "santacoder"})
+_ATTENTION_KERNELS: Final = frozenset({"flashinfer", "flashdecoding", "paged", "flashdecoding-ipex"})
+# Methods that the transformers backend accepts and then ignores.
+_SILENTLY_IGNORED: Final = frozenset({"fp8", "marlin"})
+_SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 
 class Weights(Frozen, frozen=True, kw_only=True):
@@ -56,32 +62,27 @@ def stored_weights(model: ModelSpec, release: TgiRelease) -> Weights:
     group = stored.group_size or 0
     bits = stored.bits + (rule.group_overhead_bits / group if rule and group > 0 else 0.0)
     if model.quantized_bytes:  # the headers were read: some layers keep 16 bits
-        linear = linear_values(model)
+        _, _, linear = _parts(model)
         bits = 8 * (model.quantized_bytes + max(0, linear - model.quantized_parameters) * _BYTES_16) / linear
     known = rule is not None and rule.prequantized
     return Weights(name=name, bits=bits, stored=True, rule=rule, group_size=stored.group_size, known=known)
 
 
-def quantized_on_load(name: str, release: TgiRelease) -> Weights:
-    """Return the format after `--quantize` of 16-bit files."""
-    rule = release.quantizations.get(name)
+def loaded_weights(stored: Weights, quantize: str | None, release: TgiRelease) -> Weights:
+    """Return the format in memory, after `--quantize` of 16-bit files. The shard reports problems with it."""
+    if quantize is None or stored.name != UNQUANTIZED:
+        return stored
+    rule = release.quantizations.get(quantize)
     bits, known = (8.0 * _BYTES_16, False) if rule is None else (rule.bits, rule.on_the_fly)
-    return Weights(name=name, bits=bits, stored=False, rule=rule, known=known)
+    return Weights(name=quantize, bits=bits, stored=False, rule=rule, known=known)
 
 
-def linear_values(model: ModelSpec) -> int:
-    """Return the parameters of linear layers, which quantization packs: all but tables, norms, routers and vision."""
-    tables = _table_values(model) * (1 if model.tied_embeddings else 2)
-    return model.parameters - tables - _whole_values(model) - model.vision_parameters
-
-
-def _table_values(model: ModelSpec) -> int:
-    return model.vocab_size * model.hidden_size
-
-
-def _whole_values(model: ModelSpec) -> int:
-    """Return the parameters that every rank holds: norms and routers."""
-    return model.hidden_size * (2 * model.layers + 1 + model.layers * model.experts)
+def _parts(model: ModelSpec) -> tuple[int, int, int]:
+    """Return the parameters of a token table, of what each rank holds (norms, routers), and of packed linear layers."""
+    table = model.vocab_size * model.hidden_size
+    whole = model.hidden_size * (2 * model.layers + 1 + model.layers * model.experts)
+    tables = table * (1 if model.tied_embeddings else 2)
+    return table, whole, model.parameters - tables - whole - model.vision_parameters
 
 
 def checkpoint_bytes(model: ModelSpec, weights: Weights) -> int:
@@ -89,7 +90,7 @@ def checkpoint_bytes(model: ModelSpec, weights: Weights) -> int:
     if model.stored_bytes:
         return model.stored_bytes * (2 if model.needs_conversion else 1)
     plain_bytes = _BYTES_32 if model.torch_dtype == "float32" else _BYTES_16
-    linear = linear_values(model)
+    _, _, linear = _parts(model)
     packed_bytes = plain_bytes if weights.rule is None else weights.bits / 8
     return int(linear * packed_bytes + (model.parameters - linear) * plain_bytes)
 
@@ -100,21 +101,19 @@ def rank_bytes(situation: Situation) -> int:
     TGI's own classes split tables and vision, and load a tied head a second time; transformers' plan omits them.
     """
     model, weights, native = situation.checkpoint.model, situation.weights, situation.model_class
-    ranks, table = situation.num_shard, _table_values(model)
+    ranks, (table, whole, linear) = situation.num_shard, _parts(model)
     packed_bytes = _BYTES_16 if weights.rule is None else weights.bits / 8
-    linear, whole = linear_values(model), _whole_values(model)
-    head = table if model.vocab_size % ranks else table / ranks
-    head_bytes: float = _BYTES_16
+    head, head_bytes, experts = table if model.vocab_size % ranks else table / ranks, float(_BYTES_16), 0
     if native.backend == "native":
         plain = ceil(model.vocab_size / ranks) * model.hidden_size + model.vision_parameters / ranks
-        packs_head = weights.rule is not None and weights.rule.packs_head and not weights.stored
-        head_bytes = packed_bytes if packs_head else _BYTES_16
+        if weights.rule is not None and weights.rule.packs_head and not weights.stored:
+            head_bytes = packed_bytes
     else:
         plain = table + model.vision_parameters
         head = 0 if model.tied_embeddings else head
-    experts = 0
-    if native.whole_experts and native.backend != "native":
-        experts = min(linear, 3 * model.hidden_size * model.expert_intermediate_size * model.experts * model.layers)
+        if native.whole_experts:
+            each = 3 * model.hidden_size * model.expert_intermediate_size
+            experts = min(linear, each * model.experts * model.layers)
     return int(((linear - experts) / ranks + experts) * packed_bytes + head * head_bytes + (plain + whole) * _BYTES_16)
 
 
@@ -127,20 +126,6 @@ def _conversion_bytes(situation: Situation) -> int:
     return 0 if weights.rule is None or weights.stored else int(widest * _BYTES_16)
 
 
-def indivisible(model: ModelSpec, weights: Weights, ranks: int) -> tuple[str, int] | None:
-    """Return the first dimension that TGI can't split over `ranks`: (name, size)."""
-    if model.attention_heads % ranks:
-        return "attention heads", model.attention_heads
-    if model.kv_heads % ranks and not (model.kv_heads == 1 and model.model_type in _COPIED_KV_HEAD):
-        return "KV heads", model.kv_heads
-    group = max(0, weights.group_size or 0)
-    experts = model.expert_intermediate_size if model.experts else 0
-    for width in (model.attention_heads * model.head_dim, model.intermediate_size, experts):
-        if width % ranks or (group and width // ranks % group):
-            return "width", width
-    return None
-
-
 class Capacity(Frozen, frozen=True, kw_only=True):
     """The cache. `tokens` is the number that every rank can hold, in whole blocks."""
 
@@ -150,17 +135,21 @@ class Capacity(Frozen, frozen=True, kw_only=True):
 
 
 def capacity(situation: Situation) -> Capacity:
-    release, memory = situation.release, situation.host.memory_bytes
-    block = release.block_tokens.get(situation.attention, 1)
-    block_bytes = block * _kv_bytes_per_token(situation)
-    ranks, (prompt, total) = situation.num_shard, situation.warm_up_request
+    release, memory, model = situation.release, situation.host.memory_bytes, situation.checkpoint.model
+    ranks, prefill, (prompt, total) = situation.num_shard, situation.prefill_tokens, situation.warm_up_request
     used = rank_bytes(situation) + release.context_bytes
     used += 0 if ranks == 1 else _COLLECTIVES_BYTES + (ranks - 2) * _FURTHER_RANK_BYTES
     if used + _conversion_bytes(situation) > memory:
         return Capacity(verdict="oom-load")
-    prefill = situation.prefill_tokens
-    blocks = _requests(situation) * ceil(max(total - 1, min(prompt, prefill)) / block)
-    used += release.workspace_bytes + _prefill_bytes(situation) + blocks * block_bytes
+    # Keys and values of a block in all layers, for one rank's heads.
+    block = release.block_tokens.get(situation.attention, 1)
+    heads = model.kv_heads if situation.model_class.replicated_kv else max(1, model.kv_heads // ranks)
+    value_bytes = 1 if situation.arguments.get("kv-cache-dtype") is not None else _BYTES_16
+    block_bytes = block * 2 * model.layers * heads * model.head_dim * value_bytes
+    # Prompts are added until they fill the prefill batch.
+    requests = ceil(prefill / max(1, prompt))
+    blocks = requests * ceil(max(total - 1, min(prompt, prefill)) / block)
+    used += release.workspace_bytes + _prefill_bytes(situation, requests, min(prompt, prefill)) + blocks * block_bytes
     usable = memory * situation.arguments.get("cuda-memory-fraction", 1.0)
     if used > usable:
         return Capacity(verdict="oom-warmup")
@@ -172,31 +161,23 @@ def capacity(situation: Situation) -> Capacity:
     return Capacity(verdict="ok" if blocks else "oom-warmup", tokens=blocks * block, block_tokens=block)
 
 
-def _kv_bytes_per_token(situation: Situation) -> int:
-    """Return the size of a token's keys and values in all layers, for one rank's heads."""
-    model = situation.checkpoint.model
-    heads = model.kv_heads
-    if not situation.model_class.replicated_kv:
-        heads = max(1, heads // situation.num_shard)
-    value_bytes = 1 if situation.arguments.get("kv-cache-dtype") is not None else _BYTES_16
-    return 2 * model.layers * heads * model.head_dim * value_bytes
+def _prefill_bytes(situation: Situation, requests: int, longest: int) -> int:
+    """Return the peak of the warm-up prefill: one layer, its image, its masks, and the scores of its prompts.
 
-
-def _requests(situation: Situation) -> int:
-    """Return the requests of the warm-up batch: prompts are added until they fill the prefill batch."""
-    return ceil(situation.prefill_tokens / max(1, situation.warm_up_request[0]))
-
-
-def _prefill_bytes(situation: Situation) -> int:
-    """Return the peak of the warm-up prefill: one layer, its image, its masks, and the scores of its prompts."""
+    Prompts are always scored without the flag, and in classes without flash attention.
+    """
     ranks, model, native = situation.num_shard, situation.checkpoint.model, situation.model_class
-    prefill = situation.prefill_tokens
+    prefill, vocab_bytes = situation.prefill_tokens, model.vocab_size * _BYTES_16
     layer = prefill * _BYTES_16 * (5 * model.hidden_size + _feed_forward_values(situation) // ranks)
-    longest = min(situation.warm_up_request[0], prefill)
     a_pair = native.mask_bytes + native.mask_bytes_per_head * model.attention_heads / ranks
-    masks = int(_requests(situation) * longest * longest * a_pair)
-    scores = prefill * _score_bytes(situation) if situation.scores_prompts else 0
-    return max(layer, native.image_bytes // ranks) + masks + scores
+    masks = int(requests * longest * longest * a_pair)
+    # The size of a token's logits and their log-softmax; a gathered table is transposed.
+    gathered = ranks > 1 and model.vocab_size % ranks == 0
+    scores = 3 * vocab_bytes + vocab_bytes // ranks if gathered else vocab_bytes * situation.release.score_copies
+    optional = native.flash and _SCORES_FLAG in situation.release.flags
+    if optional and not situation.arguments.get(_SCORES_FLAG.removeprefix("--")):
+        scores = 0
+    return max(layer, native.image_bytes // ranks) + masks + prefill * scores
 
 
 def _feed_forward_values(situation: Situation) -> int:
@@ -211,10 +192,58 @@ def _feed_forward_values(situation: Situation) -> int:
     return max(4 * model.intermediate_size, 3 * at_once * model.expert_intermediate_size)
 
 
-def _score_bytes(situation: Situation) -> int:
-    """Return the size of a token's logits and their log-softmax; a gathered table is transposed."""
-    vocab, ranks = situation.checkpoint.model.vocab_size, situation.num_shard
-    row = vocab * _BYTES_16
-    if ranks == 1 or vocab % ranks:
-        return row * situation.release.score_copies
-    return 3 * row + row // ranks
+def load_refusal(situation: Situation) -> str | None:
+    """Return the last line of the stderr of a shard that can't load; None if it loads, regardless of memory."""
+    model, native, host = situation.checkpoint.model, situation.model_class, situation.host
+    ranks, given, kernels = situation.num_shard, situation.arguments.get, situation.attention
+    weights, rule, capability = situation.weights, situation.weights.rule, host.accelerator.compute_capability
+    if situation.checkpoint.broken is not None:
+        return situation.checkpoint.broken
+    takes_dtype = weights.name == UNQUANTIZED if rule is None else rule.takes_dtype
+    cached = kernels == "paged" and situation.environ.get("PREFIX_CACHING") in {"1", "true"}
+    needed = (0, 0) if rule is None else rule.min_compute_capability
+    ignored = rule is None or rule.transformers_backend or weights.name in _SILENTLY_IGNORED
+    routed = rule is None or rule.fused_moe or native.dense_fallback
+    copied = model.kv_heads == 1 and model.model_type in _COPIED_KV_HEAD
+    group, experts = max(0, weights.group_size or 0), model.expert_intermediate_size if model.experts else 0
+    widths = (model.attention_heads * model.head_dim, model.intermediate_size, experts)
+    odd = next((width for width in widths if width % ranks or (group and width // ranks % group)), 0)
+    gpu, split = not host.on_cpu, ranks > 1 and not host.on_cpu
+    rules = {  # in the order of the shard
+        "too_many_shards": gpu and ranks > host.gpus,
+        "dtype_and_quantize": given("dtype") is not None and not takes_dtype,
+        "unknown_attention": gpu and kernels not in _ATTENTION_KERNELS,
+        "fp8_cache": gpu and given("kv-cache-dtype") is not None and kernels == "flashdecoding",
+        "prefix_caching": gpu and cached,
+        "model_type": native.backend == "refused",
+        "sharded_on_cpu": not gpu and ranks > 1,
+        "quantized_on_cpu": not gpu and rule is not None,
+        "auto_quantization": gpu and native.backend != "native" and not ignored,
+        "not_quantized": gpu and not weights.known,
+        "capability": gpu and capability is not None and capability < needed,
+        "quantized_experts": gpu and model.experts > 0 and not routed,
+        "auto_sharded": split and not native.shardable,
+        "sharded_quantization": split and rule is not None and not rule.shardable,
+        "heads": split and model.attention_heads % ranks > 0,
+        "kv_heads": split and model.kv_heads % ranks > 0 and not copied,
+        "width": split and odd > 0,
+    }
+    values = {
+        "attention": kernels, "model_type": model.model_type, "method": weights.name, "shards": ranks, "width": odd,
+        "capability": ".".join(map(str, needed)), "heads": model.attention_heads, "kv_heads": model.kv_heads,
+    }  # fmt: skip
+    return next((reason(name, **values) for name, broken in rules.items() if broken), None)
+
+
+def warmup_refusal(situation: Situation) -> str | None:
+    """Return the kernels' error on a GPU, or for weights, that the release was not built for."""
+    if situation.host.on_cpu:
+        return None
+    stored, release = situation.checkpoint.model.quantization, situation.release
+    if stored is not None and stored.block_scaled and release.block_scaled_fp8 != release.version:
+        return reason("block_scaled")  # `w8a8_block_fp8_matmul` could not be imported
+    rule = release.architecture_rule(situation.host.accelerator.compute_capability)
+    overridden = rule is not None and rule.verdict == "override" and rule.env.items() <= situation.environ.items()
+    if rule is None or rule.verdict == "ok" or overridden:
+        return None
+    return reason("turing" if rule.code == "arch_flash_attention" else "no_kernel")
