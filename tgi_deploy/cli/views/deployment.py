@@ -12,7 +12,7 @@ from tgi_deploy.values.supply import usd_per_month
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.api import Proof, Proposal, Removal, Update, UpOutcome
+    from tgi_deploy.api import Proof, Proposal, Removal, Resizing, Update, UpOutcome
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.resource import ChangeSet
@@ -31,6 +31,8 @@ def changes_text(changes: ChangeSet) -> str:
 
 def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     """Return the proposed changes, the `request` that they are for, and their cost."""
+    if proposal.resizing is not None:
+        return _resizing_text(proposal, proposal.resizing)
     if proposal.changes_networks_alone:
         head = heading(f"{proposal.deployment.name}: who may connect")
         return f"{head}\n{changes_text(proposal.changes)}"
@@ -58,6 +60,20 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *credits_lines(proposal.credits, cost.usd_per_hour),
         interruptions_text(proposal.interruptions, first="  "),
     ]
+    return "\n".join(filter(None, lines))
+
+
+def _resizing_text(proposal: Proposal, resizing: Resizing) -> str:
+    """Return how many replicas there will be, who may connect if that changes, and what machines are added for it."""
+    lines = [
+        heading(f"{proposal.deployment.name}: number of replicas"),
+        f"  replicas  {resizing.before.words} -> {resizing.after.words}",
+        changes_text(proposal.changes),
+    ]
+    room = resizing.headroom
+    if room.added_usd_per_hour:
+        date = room.price_date and f" ({dated(room.price_date, estimated=room.estimated)})"
+        lines.append(f"  up to {usd(room.added_usd_per_hour, estimated=room.estimated)} an hour more{date}")
     return "\n".join(filter(None, lines))
 
 

@@ -1,4 +1,4 @@
-"""Where a deployment's pods can run: on nodes that are there, and on those that Karpenter adds for them.
+"""Where a deployment's pods can run: on existing nodes, and on nodes that Karpenter adds for them.
 
 Karpenter adds a node for a pod only if it knows beforehand that the node will have the labels that the pod asks for. It
 knows the instance type, not the accelerator's label. Of several terms of a pod's affinity, it tries one after the other
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import error
 from tgi_deploy.targets.kubernetes.manifests import REVISION, label
-from tgi_deploy.targets.kubernetes.nodes import FREE_A_GPU
+from tgi_deploy.targets.kubernetes.nodes import FREE_A_GPU, no_room_to_grow
 from tgi_deploy.targets.kubernetes.objects import selector_of
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, PATHS
 from tgi_deploy.text import plural, rate
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.resource import TAG_NAME
+from tgi_deploy.values.supply import Headroom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.request import Market, Replicas
     from tgi_deploy.values.supply import AddedMachine
 
 
@@ -52,7 +54,7 @@ class Room(Frozen, frozen=True, kw_only=True):
 
     @property
     def launched(self) -> str:
-        """The room on new nodes, to end a sentence about that on nodes that are there; empty if there is none."""
+        """The end of a sentence about existing nodes: the room on new ones; empty if there is none."""
         return f"; Karpenter may launch nodes for {self.added} more" if self.added else ""
 
     def new_nodes(self, replicas: int) -> int:
@@ -91,6 +93,26 @@ class Room(Frozen, frozen=True, kw_only=True):
         if top > nodes:
             notice = new.notice(top)
             yield replaced(notice, message=f"for up to {plural(most, 'replica')}, {notice.message}")
+
+    def headroom(self, replicas: Replicas, *, budget: Decimal | None, billed: Decimal) -> Headroom:
+        """Return the room for a number of replicas, or for a range, and the price of its new nodes."""
+        least, most = replicas.least, replicas.most or replicas.least
+        found = tuple(self.findings(least, most=most, budget=budget, billed=billed))
+        if most > least and not any(item.severity == "error" for item in found):
+            found = (*found, *self.short_of(most))
+        if self.new is None:
+            return Headroom(problems=found)
+        return Headroom(
+            problems=found,
+            added_usd_per_hour=self.new.usd_per_hour * min(self.new_nodes(most), self.new.most),
+            estimated=self.new.estimated,
+            price_date=self.new.price_date,
+        )
+
+    def short_of(self, most: int) -> Iterator[Problem]:
+        """Yield the warning if there is no room for the largest number of a range."""
+        if self.there + self.added < most:
+            yield no_room_to_grow(most, f"the nodes have room for {self.there}{self.launched}")
 
     def later(self, replicas: int) -> Iterator[Problem]:
         """Yield what the pods of so many replicas may cost if they lose the nodes that they have."""
@@ -182,13 +204,17 @@ class Placement(Frozen, frozen=True, kw_only=True):
 
 def added_usd_per_hour(nodes: Sequence[Node], names: Container[str], catalog: Catalog) -> Decimal:
     """Return what those of the named nodes cost that Karpenter has added; one without a known price costs nothing."""
-    found = Decimal(0)
-    for node in nodes:
-        if node.name in names and node.market and node.region in catalog.regions():
-            offers = catalog.offers((node.region,), ("spot" if node.market == "spot" else "on-demand",))
-            prices = (item.usd_per_hour for item in offers if item.instance_type.name == node.instance_type)
-            found += next(prices, None) or 0
-    return found
+    known = catalog.regions()
+    added = [node for node in nodes if node.name in names and node.market and node.region in known]
+    regions = tuple({node.region for node in added})
+    offers = catalog.offers(regions, ("on-demand", "spot")) if regions else ()
+    prices = {(item.region, item.market, item.instance_type.name): item.usd_per_hour for item in offers}
+    paid = (prices.get((node.region, _market(node), node.instance_type)) for node in added)
+    return sum((price for price in paid if price is not None), Decimal(0))
+
+
+def _market(node: Node) -> Market:
+    return "spot" if node.market == "spot" else "on-demand"
 
 
 def used_selectors(api: Api, name: str, table: NodeLabels) -> dict[int, NodeSelector]:

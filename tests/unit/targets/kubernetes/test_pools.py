@@ -15,6 +15,7 @@ import yaml
 from fakes.computer import FakeComputer, request
 from fakes.kubernetes_api import FakeCluster, failure, node
 
+from tgi_deploy.cli.views.deployment import proposal_text
 from tgi_deploy.errors import DeployError, InputError, Problem, error
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.deploying.up import UpOutcome, up
@@ -249,6 +250,11 @@ class Commands:
         return self.around.recorder.lines[before:]
 
     @property
+    def replicas(self) -> int:
+        found: int = self.server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"]
+        return found
+
+    @property
     def selector(self) -> dict[str, str]:
         selector: dict[str, str] = self._pod["nodeSelector"]
         return selector
@@ -339,7 +345,7 @@ def test_scale_counts_the_nodes_that_a_pool_may_add_and_names_their_price(tmp_pa
     commands.up()
     (found,) = [line for line in commands.scale(4) if line.startswith("new_node")]
     assert found.startswith("new_node 2 new nodes by the NodePool gpu: g6e.xlarge, $1.861/h each on demand")
-    assert found.endswith("existing nodes have room for 1 of 3")
+    assert found.endswith("existing nodes have room for 2 of 4")
     assert server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] == 4
 
 
@@ -394,15 +400,15 @@ def test_a_range_names_the_nodes_that_are_there_and_those_that_may_be_added(tmp_
     server.groups = METRICS
     commands = Commands(tmp_path / "state", server, replicas="1..5")
     found = {item.code: item.message for item in commands.findings(commands.planned())}
-    words = "the nodes have room for 1 of at most 5 replicas; Karpenter may launch nodes for 2 more"
-    assert found["no_room_to_grow"].startswith(words)
+    words = "the nodes have room for 1; Karpenter may launch nodes for 2 more"
+    assert found["no_room_to_grow"] == f"not all of at most 5 replicas can start now: {words}"
     commands.up()
     assert [line.split()[0] for line in commands.scale(1, 3) if line.startswith(("new_node", "no_room"))] == [
         "new_node"
     ]
-    assert [line.split()[0] for line in commands.scale(1, 9) if line.startswith(("new_node", "no_room"))] == [
-        "no_room_to_grow"
-    ]
+    found = [line for line in commands.scale(1, 9) if line.startswith(("new_node", "no_room"))]
+    assert found[0].startswith("new_node for up to 9 replicas, 2 new nodes by the NodePool gpu")
+    assert found[1:] == [f"no_room_to_grow not all of at most 9 replicas can start now: {words}"]
 
 
 SPOT = [*L40S, {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
@@ -463,7 +469,54 @@ def test_a_dry_run_of_another_number_names_the_price_of_new_nodes(tmp_path: Path
     commands.up()
     commands.options["replicas"] = "3"
     outcome = commands._up(*commands.planned(), dry_run=True)
-    assert {"replicas_changed", "new_node"} <= {item.code for item in outcome.remarks}
+    assert outcome.proposal is not None
+    assert [item.code for item in outcome.remarks] == ["replicas_changed"]
+    assert [item.code for item in outcome.proposal.warnings] == ["new_node"]
+    assert "2 new nodes" in outcome.proposal.warnings[0].message
+    assert commands.replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "price"), [("3", "1", "$3.722"), ("1..4", "1", "$5.583"), ("2", "1", "$1.861")]
+)
+def test_up_asks_before_more_replicas_add_nodes_and_names_their_price(
+    tmp_path: Path, asked: str, before: str, price: str
+):
+    server = cluster(pool(requirements=L40S), nodes=(node("there"),))
+    server.groups = METRICS
+    commands = Commands(tmp_path / "state", server)
+    commands.up()
+    commands.options["replicas"] = asked
+    shown: list[Any] = []
+    declined = commands._up(*commands.planned(), confirm=lambda proposal: bool(shown.append(proposal)))
+    assert (declined.declined, declined.changed, commands.replicas) == (True, False, 1)
+    assert commands.around.store.load("demo").plan.requirements.replicas.words != asked
+    text = proposal_text(shown[0])
+    assert f"replicas  {before} -> {asked}" in text
+    assert f"up to {price} an hour more" in text
+    assert commands.up().changed
+    changed = commands.around.store.load("demo").plan
+    assert asked in {changed.requirements.replicas.words, str(changed.chosen.replicas)}
+
+
+def test_more_replicas_on_existing_nodes_and_fewer_need_no_question(tmp_path: Path):
+    server = cluster(pool(requirements=L40S), nodes=(node("a"), node("b")))
+    commands = Commands(tmp_path / "state", server)
+    commands.up()
+    for number in ("2", "1"):
+        commands.options["replicas"] = number
+        outcome = commands._up(*commands.planned(), confirm=lambda _proposal: False)
+        assert (outcome.changed, commands.replicas) == (True, int(number))
+
+
+def test_up_finishes_a_change_of_the_number_that_was_killed_after_it_was_recorded(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(nodes=(node("a"), node("b"))))
+    commands.up()
+    commands.scale(2)
+    commands.server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] = 1
+    commands.options["replicas"] = "2"
+    assert commands.up().changed
+    assert commands.replicas == 2
 
 
 def test_a_node_that_the_pods_do_not_select_is_not_room(tmp_path: Path):

@@ -299,6 +299,19 @@ def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
     assert second.created == first.removed_at
 
 
+def test_up_asks_before_more_machines_and_names_their_price(account):
+    account.up()
+    price, shown = plan().chosen.cost.usd_per_hour, []
+    more = {"plan": ranged(3, 3, 3), "confirm": lambda proposal: bool(shown.append(proposal))}
+    account.up(**more)
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 1
+    assert shown[0].added_usd_per_hour == 2 * price
+    account.up(plan=ranged(3, 3, 3))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    account.up(**{**more, "plan": ranged(2, 2, 2)})
+    assert (account.hosting.endpoints["tgi-deploy-demo"]["count"], len(shown)) == (2, 1)
+
+
 @pytest.mark.parametrize("asked", [1, 4])
 @pytest.mark.parametrize("state", ["Updating", "SystemUpdating"])
 def test_an_endpoint_that_is_changing_is_not_scaled(account, asked, state):
