@@ -5,6 +5,7 @@ A quota that can't be read is unknown, which is not 0.
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
@@ -18,11 +19,15 @@ from tgi_deploy.reconcile.errors import PermissionDeniedError, ResourceNotFoundE
 from tgi_deploy.targets.aws.api import each
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.reply import ReplyError
+from tgi_deploy.targets.sagemaker.alarms import ALARM, Alarms
+from tgi_deploy.targets.sagemaker.names import PREFIX, revision_name
 from tgi_deploy.targets.sagemaker.options import NAME
 from tgi_deploy.targets.sagemaker.requests import longest_answer_s, pools
+from tgi_deploy.values.names import default_name
+from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.aws.api import Api
@@ -39,6 +44,8 @@ _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_pr
 _SAME: Final = Decimal("0.005")
 # No machine costs as much an hour, in USD.
 _TOO_MUCH: Final = 100_000
+_WATCH: Final = "cloudwatch:DescribeAlarms"
+_NO_ALARM: Final = "--strategy recreate removes the endpoint first"
 # In the names of the buckets that a created role may read, by its permissions boundary.
 _READABLE: Final = "sagemaker"
 
@@ -50,7 +57,11 @@ def examined(api: Api, plan: Plan | None, options: SageMakerOptions) -> tuple[Pr
         return (found,)
     if plan is None:
         return (found, _usable(api))
-    return (found, *findings(api, plan, options))
+    watching: tuple[Problem, ...] = ()
+    if options.role is not None:
+        alarm = revision_name(default_name(plan.request.model.name), 2)
+        watching = tuple(_watching(api, options.role, alarm, warning))
+    return (found, *findings(api, plan, options), *watching)
 
 
 def identity(api: Api) -> Problem:
@@ -95,6 +106,52 @@ def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
         yield error("boundary_missing", message, f"run once, as an administrator of the account: {boundary.creation}")
     except DeployError as problem:
         yield _unanswered(problem)
+
+
+def alarm_findings(api: Api, role: str | None, alarm: str, deployment_id: str) -> Iterator[Problem]:
+    """Yield why an update's alarm could not be created, or not be read by the endpoint's own `role`."""
+    try:
+        found = Alarms(api).read({"id": f"{ALARM}/{alarm}"})
+    except DeployError as problem:
+        yield problem.problem
+        return
+    if found is not None and found.tags.get(TAG_ID) != deployment_id:
+        taken = f"the alarm {alarm} exists in {api.region}, and this deployment did not create it"
+        yield error("name_taken", taken, f"remove it, or update without an alarm: {_NO_ALARM}")
+    if role is not None:
+        yield from _watching(api, role, alarm, error)
+
+
+def _watching(api: Api, role: str, alarm: str, make: Callable[..., Problem]) -> Iterator[Problem]:
+    """Yield whether a role may not read an alarm, by IAM's own simulation of its policies, as `make` of a problem."""
+    _, partition, _, _, account, name = role.split(":", 5)
+    resource = f"arn:{partition}:cloudwatch:{api.region}:{account}:alarm:{alarm}"
+    allowing = {"Effect": "Allow", "Action": _WATCH, "Resource": f"{resource.removesuffix(alarm)}{PREFIX}*"}
+    doing = f"simulating what {role} may do"
+    try:
+        decisions = api.ask("simulate_principal_policy", doing, each("EvaluationResults", _decision), service="iam",
+                            PolicySourceArn=role, ActionNames=[_WATCH], ResourceArns=[resource])  # fmt: skip
+    except ResourceNotFoundError:
+        yield error("role_unusable", f"there is no role {role}", "name another with --role, or use --create-role")
+        return
+    except DeployError as problem:
+        yield _unanswered(problem)
+        return
+    if not decisions or any(decision != "allowed" for decision in decisions):
+        document = json.dumps({"Version": "2012-10-17", "Statement": [allowing]})
+        words = ("aws", "iam", "put-role-policy", "--role-name", name.rpartition("/")[2])
+        command = shlex.join((*words, "--policy-name", "tgi-deploy-alarms", "--policy-document", document))
+        yield make(
+            "role_insufficient",
+            f"{role} may not call {_WATCH} on {alarm}, which SageMaker needs to update an endpoint with an alarm",
+            f"{command}; or update without an alarm: {_NO_ALARM}",
+            role=role,
+            action=_WATCH,
+        )
+
+
+def _decision(item: Reply) -> str:
+    return item.text("EvalDecision")
 
 
 def _version(reply: Reply) -> str:

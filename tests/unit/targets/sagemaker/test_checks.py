@@ -183,3 +183,18 @@ def test_without_an_identity_nothing_else_is_asked():
     account = fitting(refusals={"get_caller_identity": refusal("ExpiredToken", "the token has expired")})
     (found,) = examined(account.api, made(), OPTIONS)
     assert (found.code, found.severity) == ("bad_credentials", "error")
+
+
+@pytest.mark.parametrize(
+    ("refusals", "found"),
+    [
+        ({}, {"role_insufficient": "warning"}),
+        ({"simulate_principal_policy": refusal("AccessDenied", "not allowed")}, {"not_checked": "warning"}),
+        ({"simulate_principal_policy": refusal("NoSuchEntity", "no role")}, {"role_unusable": "error"}),
+    ],
+)
+def test_the_doctor_names_what_a_given_role_lacks_for_updates(refusals: dict[str, Exception], found: dict[str, str]):
+    options = SageMakerOptions(role="arn:aws:iam::123456789012:role/team/hosting")
+    account = fitting(refusals=refusals, decision="implicitDeny")
+    seen = {item.code: item.severity for item in examined(account.api, made(), options)}
+    assert seen == {"identity": "ok", "quota": "ok", "price": "ok", **found}

@@ -171,7 +171,9 @@ def test_an_update_by_recreate_removes_the_endpoint_first(account):
     account.up(plan=another(), strategy="recreate")
     calls = account.hosting.calls
     assert calls.index("delete_endpoint") < len(calls) - calls[::-1].index("create_endpoint")
-    assert (account.hosting.everything, "update_endpoint" in calls) == (SECOND, False)
+    without = {kind: names for kind, names in SECOND.items() if kind != "alarms"}
+    assert (account.hosting.everything, "update_endpoint" in calls) == (without, False)
+    assert "put_metric_alarm" not in calls
 
 
 def test_of_two_users_of_a_name_the_first_has_it(account, tmp_path):
@@ -369,9 +371,43 @@ def test_a_refused_price_tag_does_not_hide_a_new_number_from_the_receipt(account
 def test_an_alarm_of_the_name_that_is_not_the_deployments_is_left_alone(account):
     account.up()
     account.hosting.alarms["tgi-deploy-demo-r2"] = {"Tags": [], "Namespace": "Own"}
-    with pytest.raises(DeployError):
-        account.up(plan=another())
+    asked = []
+    for options in ({}, {"preflight": False}):
+        with pytest.raises(DeployError, match="tgi-deploy-demo-r2"):
+            account.up(plan=another(), confirm=lambda proposal: asked.append(proposal) or True, **options)
     assert account.hosting.alarms == {"tgi-deploy-demo-r2": {"Tags": [], "Namespace": "Own"}}
+    assert len(asked) == 1, "with the checks before the launch, there is no question"
+
+
+@pytest.mark.parametrize(
+    ("decision", "code"),
+    [("allowed", None), ("implicitDeny", "role_insufficient"), ("explicitDeny", "role_insufficient")],
+)
+def test_a_role_that_may_not_read_alarms_is_refused_before_an_update_is_asked_about(account, decision, code):
+    options = SageMakerOptions(role=ROLE, weights="s3://any/folder/")
+    account.hosting.decision = decision
+    account.up(options=options)
+    assert "simulate_principal_policy" not in account.hosting.calls
+    asked = []
+    update = {"plan": another(), "options": options, "confirm": lambda proposal: asked.append(proposal) or True}
+    if code is None:
+        account.up(**update)
+        assert len(asked) == 1
+        return
+    with pytest.raises(DeployError) as caught:
+        account.up(**update)
+    (found,) = (item for item in caught.value.problem.data["findings"] if item["severity"] == "error")
+    assert (found["code"], asked, account.hosting.alarms) == (code, [], {})
+    assert "put-role-policy --role-name hosting" in str(caught.value.problem)
+    account.up(**update, strategy="recreate")
+    assert account.hosting.alarms == {}
+
+
+def test_a_caller_that_may_not_read_alarms_is_not_asked_about_an_update(account):
+    account.up()
+    account.hosting.refusals["describe_alarms"] = refusal("AccessDeniedException", "not allowed")
+    with pytest.raises(DeployError, match="reading an alarm in us-east-1 failed"):
+        account.up(plan=another(), confirm=lambda _proposal: pytest.fail("asked"))
 
 
 @pytest.mark.parametrize(("full", "usd"), [((), "1"), (("ml.own",), "3")])
