@@ -84,9 +84,12 @@ def _cost_words(status: Status) -> str:
     estimated = status.deployment is not None and status.deployment.estimated
     total = status.spent.usd if status.spent else None
     so_far = f"; {usd_spent(total, estimated=estimated)} so far" if total else ""
-    if status.missing:
+    if status.missing and not status.usd_per_hour:
         return f"nothing now: no running machine{so_far}"
-    price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
+    price, stopped = (
+        status.usd_per_hour,
+        " for its disk" if status.stopped else " without a machine" if status.missing else "",
+    )
     most = "at most " if status.recorded is not None and status.recorded.current.any_pool else ""
     return "-" if price is None else f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
 
@@ -157,7 +160,7 @@ def rows_text(rows: Sequence[Row]) -> str:
             (row.model or "-").rpartition("/")[2],
             row.instance_type or "-",
             row.region,
-            "-" if row.missing else usd(row.usd_per_hour, estimated=row.estimated),
+            "-" if row.missing and not row.usd_per_hour else usd(row.usd_per_hour, estimated=row.estimated),
             row.endpoint or "-",
             "-" if row.missing else ends_cell(row.ends),
         )

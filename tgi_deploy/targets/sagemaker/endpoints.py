@@ -314,7 +314,7 @@ class Endpoints:
     def _found(self, item: Configuration, state: EndpointState | None) -> Found:
         if state is not None and not _same_owner(state, item):
             state = None
-        status, alive = ("stopped", False) if state is None else state.of(item.name)
+        status, alive = ("missing", False) if state is None else state.of(item.name)
         return Found(
             key=key_of(item.tags, machine_key(ENDPOINT, 1)),
             kind=ENDPOINT,
@@ -328,7 +328,7 @@ class Endpoints:
                 "market": "on-demand",
                 "instance_type": state.instance_type if state is not None else "",
                 "address": self.address(item.endpoint) if alive else "",
-                **({DESCRIPTION_ONLY: "its endpoint is gone"} if state is None else {}),
+                **({DESCRIPTION_ONLY: "only its configuration is left"} if state is None else {}),
             },
             tags=dict(item.tags),
             state=status,

@@ -22,6 +22,7 @@ from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
@@ -332,6 +333,21 @@ def test_a_limit_that_was_set_later_is_no_difference_between_record_and_reality(
     account.up()
     extend(account.context, "demo", WantedEnds(ttl_s=3600))
     assert status(account.context, "demo").drift == ()
+
+
+def test_an_endpoint_that_was_deleted_elsewhere_is_gone_and_costs_nothing(account):
+    account.up()
+    account.hosting.endpoints.clear()
+    found = status(account.context, "demo")
+    assert (found.missing, found.usd_per_hour, found.failure.code) == (True, 0, "machine_missing")
+    assert [item.message for item in found.drift] == ["endpoint tgi-deploy-demo-r1: only its configuration is left"]
+    text = status_text(found)
+    assert "no running machine; last known state: ready" in text
+    assert "cost      nothing now: no running machine" in text
+    (row,) = list_deployments(account.context).rows
+    assert (row.now, row.usd_per_hour) == ("missing", 0)
+    (receipt,) = account.down().receipts
+    assert [line.kind for line in receipt.lines if line.usd_per_hour is not None] == ["endpoint"]
 
 
 def pooled(own_usd, other_usd, replicas=1):
