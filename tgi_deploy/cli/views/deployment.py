@@ -119,7 +119,8 @@ def _recreating(update: Update) -> Iterator[str]:
 def _rolling(update: Update) -> Iterator[str]:
     """Yield the effects on clients: the URL is that of a proxy, which stays, or that of the new machine."""
     costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
-    yield f"  extra     a second machine for about {duration(update.overlap_s)}{costs}"
+    more = "a second machine" if update.steps == 1 else f"more machines, in {update.steps} steps,"
+    yield f"  extra     {more} for about {duration(update.overlap_s)}{costs}"
     if update.downtime_s:
         yield "  address   stays: it moves to the new machine once that is verified and the old one has drained"
         yield f"  downtime  new requests are refused for up to {duration(update.downtime_s)}, while the old one drains"

@@ -86,10 +86,8 @@ def _cost_words(status: Status) -> str:
     so_far = f"; {usd_spent(total, estimated=estimated)} so far" if total else ""
     if status.missing and not status.usd_per_hour:
         return f"nothing now: no running machine{so_far}"
-    price, stopped = (
-        status.usd_per_hour,
-        " for its disk" if status.stopped else " without a machine" if status.missing else "",
-    )
+    price = status.usd_per_hour
+    stopped = " for its disk" if status.stopped else " without a machine" if status.missing else ""
     most = "at most " if status.recorded is not None and status.recorded.current.any_pool else ""
     return "-" if price is None else f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import ConflictError
@@ -17,7 +18,6 @@ from tgi_deploy.values.base import replaced
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
-    from decimal import Decimal
     from typing import Literal
 
     from tgi_deploy.targets.protocol import Front, Launch
@@ -45,7 +45,7 @@ class Update:
 
     `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take. `stable` is whether
     the URL stays the same, `moves` when new requests go to the new machine. Two machines run for at most `overlap_s`,
-    which costs `extra_usd` more.
+    which costs `extra_usd` more: in several `steps`, for a part of the replicas each.
     """
 
     source: int
@@ -60,6 +60,7 @@ class Update:
     drain_s: int
     overlap_s: int
     extra_usd: Decimal | None
+    steps: int = 1
 
 
 def next_revision(
@@ -88,8 +89,13 @@ def relaunched(deployment: Deployment, plan: Plan, launch: Launch, *, at: dateti
     return replaced(deployment.in_state("retired").with_revision(made), status="creating", endpoint=None)
 
 
-def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None) -> Update | None:
-    """Return the effects of the update; None without an update, or without a record of what is running."""
+def update_of(
+    deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None, others: tuple[Candidate, ...] = ()
+) -> Update | None:
+    """Return the effects of the update; None without an update, or without a record of what is running.
+
+    `others` are what the cloud may rent instead of the candidate: the costliest counts for the extra price.
+    """
     rollout, current = deployment.rollout, deployment.current
     if rollout is None or current.plan is None or current.number == rollout.destination:
         return None
@@ -97,8 +103,9 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
     moved = moved_machines(plan, rolling=rolls)
     starts_s = round(sum(phase.expected_s for phase in estimate(candidate, moved=moved)))
     drain_s = current.grace_s if front is None else front.grace_s(deployment)
-    overlap_s = starts_s + drain_s if rolls else 0
-    price = candidate.rent_usd_per_hour
+    each_s, price = starts_s + drain_s, candidate.rent_usd_per_hour
+    most = max((item.rent_usd_per_hour or Decimal(0) for item in (candidate, *others)), default=Decimal(0))
+    steps = _steps(front, deployment) if rolls else 1
     return Update(
         source=current.number,
         destination=rollout.destination,
@@ -110,13 +117,19 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
         stable=front is not None and front.stable,
         moves=_moves(front),
         drain_s=drain_s,
-        overlap_s=overlap_s,
-        extra_usd=None if price is None or not rolls else price * overlap_s / 3600,
+        overlap_s=steps * each_s if rolls else 0,
+        # Each machine runs beside its successor in one of the steps.
+        extra_usd=None if price is None or not rolls else most * each_s / 3600,
+        steps=steps,
     )
 
 
 def _moves(front: object) -> str:
     return front.moves if isinstance(front, EarlyFront) else "once it has been verified"
+
+
+def _steps(front: object, deployment: Deployment) -> int:
+    return front.steps(deployment) if isinstance(front, EarlyFront) else 1
 
 
 def _rows(old: PlanDocument, new: PlanDocument) -> Iterator[tuple[str, str, str]]:

@@ -380,7 +380,7 @@ def _proposal(
         cidrs=attempt.cidrs,
         ends=attempt.ends,
         zone=attempt.zone,
-        update=update_of(deployment, request.plan, attempt.candidate, front),
+        update=update_of(deployment, request.plan, attempt.candidate, front, attempt.others),
         reached=context.target(request.target).facts.reached,
     )
 

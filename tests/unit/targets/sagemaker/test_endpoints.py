@@ -16,6 +16,7 @@ from fakes.computer import FakeComputer, plan
 from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
 from fakes.hosting_api import refusal
 
+from tgi_deploy.cli.views.deployment import update_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.in_place import extend
@@ -25,6 +26,8 @@ from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
+from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.targets.sagemaker.endpoints import steps
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
@@ -485,6 +488,36 @@ def test_what_sagemaker_can_not_do_is_refused(account):
 
 def policies(account):
     return [sent["DeploymentConfig"] for call, sent in account.hosting.sent if call == "update_endpoint"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps", "words"),
+    [(1, 1, 1, "a second machine for about"), (3, 3, 3, "more machines, in 3 steps, for about"), (1, 3, 1, "a second")],
+)
+def test_the_question_counts_the_minutes_and_the_price_of_all_steps(account, before, after, steps, words):
+    account.up(plan=ranged(before, before, before))
+    asked = []
+    account.up(plan=another(replicas=after), confirm=lambda proposal: asked.append(proposal) or True)
+    update = asked[0].update
+    one_s = round(sum(phase.expected_s for phase in estimate(asked[0].candidate))) + update.drain_s
+    assert (update.steps, update.overlap_s) == (steps, steps * one_s)
+    assert update.extra_usd == asked[0].candidate.rent_usd_per_hour * one_s / 3600
+    assert words in update_text(update)
+
+
+def test_the_extra_price_is_that_of_the_costliest_pool(account):
+    account.up()
+    asked, made = [], another()
+    other = pooled("1", "3").fallbacks[0]
+    other = replaced(other, engine=made.chosen.engine)
+    account.up(plan=replaced(made, fallbacks=(other,)), confirm=lambda proposal: asked.append(proposal) or True)
+    update = asked[0].update
+    assert update.extra_usd == 3 * Decimal(update.overlap_s) / 3600
+
+
+@pytest.mark.parametrize(("replicas", "found"), [(1, 1), (2, 2), (20, 20), (21, 21), (39, 39), (40, 20), (100, 20)])
+def test_machines_are_replaced_in_as_many_steps_as_the_policy_has_batches(replicas, found):
+    assert steps(replicas) == found
 
 
 def test_an_endpoint_with_several_machines_is_updated_machine_by_machine(account):
