@@ -23,6 +23,7 @@ from tgi_deploy.targets.sagemaker.alarms import ALARM, Alarms
 from tgi_deploy.targets.sagemaker.names import PREFIX, revision_name
 from tgi_deploy.targets.sagemaker.options import NAME
 from tgi_deploy.targets.sagemaker.requests import longest_answer_s, pools
+from tgi_deploy.text import usd
 from tgi_deploy.values.names import default_name
 from tgi_deploy.values.resource import TAG_ID
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.aws.api import Api
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.targets.sagemaker.options import SageMakerOptions
-    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan import Candidate, Plan
 
 POLICY: Final = "'tgi-deploy doctor --policy --target sagemaker' prints what is needed"
 # The price list has an endpoint in few regions, and every region's prices in each.
@@ -167,20 +168,35 @@ def _account(reply: Reply) -> tuple[str, str]:
 
 
 def _pools(plan: Plan) -> Iterator[Problem]:
-    """Yield the price of the most expensive machine that SageMaker may use instead, without asking."""
-    chosen, every = plan.chosen, pools(plan.chosen, plan.fallbacks)
+    """Yield the price of the most expensive machines that SageMaker may use instead, of all at the largest size."""
+    every = pools(plan.chosen, plan.fallbacks)
     names = tuple(every)[1:]
-    costliest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
-    if costliest.cost.usd_per_hour > chosen.cost.usd_per_hour:
-        about = "about " if costliest.offer.estimated else ""
+    costliest = max(every.values(), key=_most_usd_per_hour)
+    most = _most_usd_per_hour(costliest)
+    if most > _most_usd_per_hour(plan.chosen):
+        machines = _most_machines(plan)
+        size = "" if machines == 1 else f" for {'up to ' if plan.request.replicas.varies else ''}{machines} machines"
         yield warning(
             "pools_cost_more",
-            f"if no {chosen.offer.instance_type.name} is available, SageMaker uses {' or '.join(names)} instead: "
-            f"at most {about}${costliest.cost.usd_per_hour} an hour",
+            f"if no {plan.chosen.offer.instance_type.name} is available, SageMaker uses {' or '.join(names)} instead: "
+            f"at most {usd(most, estimated=costliest.offer.estimated)} an hour{size}",
             "leave them out with --instance",
             instance_types=names,
-            most_usd_per_hour=costliest.cost.usd_per_hour,
+            most_usd_per_hour=most,
         )
+
+
+def _most_usd_per_hour(candidate: Candidate) -> Decimal:
+    return candidate.rent_usd_per_hour or Decimal(0)
+
+
+def _most_machines(plan: Plan) -> int:
+    """Return the number of machines at the largest size: each has one replica."""
+    return (
+        max(plan.chosen.machines, plan.request.replicas.most or 0)
+        if plan.request.replicas.varies
+        else plan.chosen.machines
+    )
 
 
 def _cuts(plan: Plan) -> Iterator[Problem]:
@@ -286,7 +302,7 @@ def _price(api: Api, plan: Plan) -> Problem:
             return ok("price", f"{kind} costs ${planned} an hour, as listed on {chosen.offer.price_date}")
         why = f"AWS's price list was not read: {problem.message}"
         return warning("price_estimated", f"about ${planned} an hour is derived from EC2's price, and {why}")
-    total = chosen.cost.usd_per_hour + (listed - planned) * chosen.machines
+    total = _most_usd_per_hour(chosen) + (listed - planned) * _most_machines(plan)
     budget = plan.request.budget_usd_per_hour
     message = f"AWS's price list has ${listed:f} an hour for {kind} in {api.region}; the plan has {about}${planned}"
     data: dict[str, Any] = {"listed_usd_per_hour": listed, "planned_usd_per_hour": planned, "total_usd_per_hour": total}

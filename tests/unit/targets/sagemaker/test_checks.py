@@ -19,6 +19,8 @@ from tgi_deploy.targets.aws.api import Api
 from tgi_deploy.targets.aws.retry import Retrier
 from tgi_deploy.targets.sagemaker.checks import examined, findings
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
+from tgi_deploy.targets.sagemaker.requests import pools
+from tgi_deploy.text import usd
 from tgi_deploy.values.plan import Plan
 
 OPTIONS = SageMakerOptions(create_role=True)
@@ -117,6 +119,24 @@ def test_a_fallback_without_quota_stops_nothing():
     chosen = made(instance=None, budget="5")
     assert codes(fitting(quotas={"ml.g5.xlarge": 1.0, "ml.g5.2xlarge": 0.0}), chosen)["quota_exceeded"] == "warning"
     assert codes(fitting(), chosen)["pools_cost_more"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "factor", "words"),
+    [("1", 1, " an hour"), ("3", 3, " an hour for 3 machines"), ("1..4", 4, " an hour for up to 4 machines")],
+)
+def test_the_price_of_other_pools_is_that_of_the_largest_size(replicas: str, factor: int, words: str):
+    chosen = made(instance=None, budget="15", replicas=replicas)
+    (found,) = (item for item in findings(fitting().api, chosen, OPTIONS) if item.code == "pools_cost_more")
+    each = max(item.offer.usd_per_hour or 0 for item in pools(chosen.chosen, chosen.fallbacks).values())
+    assert found.data["most_usd_per_hour"] == each * factor
+    assert found.message.endswith(f"at most {usd(each * factor)}{words}")
+
+
+def test_a_higher_price_counts_for_the_largest_size_of_a_range():
+    listed = fitting(prices={"ml.g5.xlarge": "1.51"})
+    assert codes(listed, made(budget="5.9", replicas="1..4"))["over_budget"] == "error"
+    assert "over_budget" not in codes(listed, made(budget="6.1", replicas="1..4"))
 
 
 @pytest.mark.parametrize(("listed", "budget", "code"), [("1.41", "5", "price"), ("1.61", "5", "price_differs"),
