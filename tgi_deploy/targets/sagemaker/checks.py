@@ -192,11 +192,7 @@ def _most_usd_per_hour(candidate: Candidate) -> Decimal:
 
 def _most_machines(plan: Plan) -> int:
     """Return the number of machines at the largest size: each has one replica."""
-    return (
-        max(plan.chosen.machines, plan.request.replicas.most or 0)
-        if plan.request.replicas.varies
-        else plan.chosen.machines
-    )
+    return max(plan.chosen.machines, plan.request.replicas.most or 0)
 
 
 def _cuts(plan: Plan) -> Iterator[Problem]:
@@ -260,7 +256,7 @@ def _quotas(api: Api) -> Mapping[str, _Quota]:
 
 
 def _quota(api: Api, plan: Plan) -> Iterator[Problem]:
-    chosen, needed = plan.chosen.offer.instance_type.name, plan.chosen.machines
+    chosen, needed, most = plan.chosen.offer.instance_type.name, plan.chosen.machines, _most_machines(plan)
     try:
         limits = _quotas(api)
     except DeployError as problem:
@@ -270,10 +266,11 @@ def _quota(api: Api, plan: Plan) -> Iterator[Problem]:
         quota = limits.get(kind)
         if quota is None:
             yield warning("not_checked", f"the quota '{kind}{_ENDING}' in {api.region} is not listed")
-        elif quota.limit < needed:
-            make = error if kind == chosen else warning
-            message, command = quota.text(api.region, needed), quota.command(api.region, needed)
-            yield make("quota_exceeded", message, command, instance_type=kind, limit=quota.limit, needed=needed)
+        elif quota.limit < most:
+            make = error if kind == chosen and quota.limit < needed else warning
+            asked = needed if quota.limit < needed else most
+            message, command = quota.text(api.region, asked), quota.command(api.region, most)
+            yield make("quota_exceeded", message, command, instance_type=kind, limit=quota.limit, needed=asked)
         else:
             yield ok("quota", quota.text(api.region, needed))
 

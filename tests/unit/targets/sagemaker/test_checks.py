@@ -109,6 +109,14 @@ def test_replicas_count_toward_the_quota():
     assert codes(fitting(), made(replicas="2"))["quota_exceeded"] == "error"
 
 
+def test_a_quota_below_the_largest_size_of_a_range_is_a_warning_with_the_command_for_that_size():
+    chosen = made(budget="15", replicas="1..4")
+    (found,) = (item for item in findings(fitting().api, chosen, OPTIONS) if item.code == "quota_exceeded")
+    assert (found.severity, found.data["needed"]) == ("warning", 4)
+    assert found.hint is not None
+    assert "--desired-value 4" in found.hint
+
+
 def test_an_unknown_quota_is_not_0():
     assert codes(fitting(quotas={}))["not_checked"] == "warning"
     denied = fitting(refusals={"list_service_quotas": refusal("AccessDeniedException", "not allowed")})
