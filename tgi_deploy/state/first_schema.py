@@ -28,7 +28,6 @@ MACHINES: Final = frozenset({"instance", "container"})
 _API_KEY_NOTE: Final = "api_key_parameter"
 _SCHEDULE: Final = "schedule"
 _TEMPLATE: Final = "launch-template"
-_RENAMED: Final = {"catalogue_date": "catalog_date", "dearer": "more_expensive", "utilisation": "utilization"}
 _STATES: Final[Mapping[DeploymentStatus, RevisionState]] = {
     "creating": "pending",
     "running": "pending",
@@ -126,16 +125,9 @@ class FirstRecord(Document, frozen=True, kw_only=True):
         return {"extras": extras} if any(extras.values()) else {}
 
 
-def _current(part: object) -> object:
-    """Return a part of the plan with its current keys."""
-    if isinstance(part, Mapping):
-        return {_RENAMED.get(key, key): _current(value) for key, value in part.items()}
-    return [_current(item) for item in part] if isinstance(part, list) else part
-
-
 def upgraded(document: Mapping[str, Any]) -> Deployment:
     """Return a record of schema 1 in the current schema. Raises ValueError with the reason."""
-    plan = _current(document.get("plan") or None)  # an empty plan used to mean none
+    plan = document.get("plan") or None  # an empty plan used to mean none
     first = as_value({**document, "plan": plan}, FirstRecord)
     return Deployment(
         name=first.name,

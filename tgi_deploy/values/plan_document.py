@@ -162,7 +162,7 @@ class PlannedEngine(Document, frozen=True, kw_only=True):
 class PlannedBreakeven(Document, frozen=True, kw_only=True):
     """A fallback, and the `utilization` from which the more expensive of the two costs less per token.
 
-    `more_expensive` is None in plans that earlier versions wrote.
+    `more_expensive` is None in a plan file that an earlier version wrote.
     """
 
     instance_type: str
