@@ -56,10 +56,11 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     option of another target. `not_changed`: options of a remedy's `up` that have no effect on this target.
     `one_at_a_time`: why deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that
     may be deleted in parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty
-    if unknown. `extra`: the package that its extra installs; empty if none. `most_replicas`: how many replicas a
-    deployment may have; `range_of_revision`: only an update changes the range of an autoscaler. `stops`, `restarts`:
-    machines can be stopped and kept, or restarted. `reached`: who can reach an endpoint without a port, after
-    "reachable". `service`: the folder of profiles with its own machines, prices and images; empty for the provider's.
+    if unknown. `extra`: the package that the extra with the target's name installs; empty if none. `most_replicas`: how
+    many replicas a deployment may have; `range_of_revision`: only an update changes the range of an autoscaler.
+    `stops`: machines can be stopped and kept; `restarts`: they can be restarted. `reached`: who can reach an endpoint
+    without a port, after "reachable". `service`: the folder of profiles with the target's own machines, prices and
+    images; empty for the provider's.
     """
 
     begins: str
@@ -294,18 +295,6 @@ class Front(Protocol):
 
         Yields after each poll that finds open requests. The caller then deletes the machine.
         """
-
-
-@runtime_checkable
-class EarlyFront(Protocol):
-    """A front that automatically sends new requests to the new machine, before that is proved."""
-
-    @property
-    def moves(self) -> str:
-        """When it does so, in words that follow "new requests go to the new machine"."""
-
-    def steps(self, deployment: Deployment) -> int:
-        """Return in how many steps it replaces the machines, one part of them after the other."""
 
 
 @runtime_checkable
@@ -597,4 +586,5 @@ def near_end(targets: Sequence[Target], address: Address) -> Address:
 
 def target_at(targets: Sequence[Target], place: str) -> Target:
     """Return a location's target: the one whose name it begins with, else the first."""
-    return next((target for target in targets if target.name == place.partition(":")[0]), targets[0])
+    named = place.partition(":")[0]
+    return next((target for target in targets if target.name == named), targets[0])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.launching.launch import pending_revision, pool_of
 from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.planner.time_to_ready import estimate, moved_machines
 from tgi_deploy.rollout.stages import next_number
-from tgi_deploy.targets.protocol import EarlyFront
 from tgi_deploy.text import usd
 from tgi_deploy.values.base import replaced
 
@@ -37,6 +36,18 @@ _UNVERIFIED: Final = frozenset({"pending", "failed"})
 def not_planned_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
     """Raise ConflictError `revision_unavailable`: the default if recorded revisions can't be planned again."""
     raise ConflictError("revision_unavailable", f"revision {revision.number} can't be planned again")
+
+
+@runtime_checkable
+class EarlyFront(Protocol):
+    """A front that automatically sends new requests to the new machine, before that is proved."""
+
+    @property
+    def moves(self) -> str:
+        """When it does so, in words that follow "new requests go to the new machine"."""
+
+    def steps(self, deployment: Deployment) -> int:
+        """Return in how many steps it replaces the machines, one part of them after the other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -315,7 +315,7 @@ class Endpoints:
     def _found(self, item: Configuration, state: EndpointState | None) -> Found:
         if state is not None and not _same_owner(state, item):
             state = None
-        status, alive = ("missing", False) if state is None else state.of(item.name)
+        status, alive = ("stopped", False) if state is None else state.of(item.name)
         return Found(
             key=key_of(item.tags, machine_key(ENDPOINT, 1)),
             kind=ENDPOINT,
