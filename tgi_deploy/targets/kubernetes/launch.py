@@ -248,8 +248,9 @@ class KubernetesLaunch:
 
     def _room_findings(self, room: Room, number: int) -> Iterator[Problem]:
         most = (self._replicas.most or 0) if self._replicas.varies else 0
-        found = tuple(room.findings(number, most=most, budget=self.request.plan.request.budget_usd_per_hour))
-        yield from found or room.later(max(number, most))
+        budget = self.request.plan.request.budget_usd_per_hour
+        found = tuple(room.findings(number, most=most, budget=budget))
+        yield from found or room.later(max(number, most), budget)
         if room.new is None and found:
             yield from self.growth().notices
 

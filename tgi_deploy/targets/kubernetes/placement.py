@@ -114,12 +114,14 @@ class Room(Frozen, frozen=True, kw_only=True):
         if self.there + self.added < most:
             yield no_room_to_grow(most, f"the nodes have room for {self.there}{self.launched}")
 
-    def later(self, replicas: int) -> Iterator[Problem]:
+    def later(self, replicas: int, budget: Decimal | None) -> Iterator[Problem]:
         """Yield what the pods of so many replicas may cost if they lose the nodes that they have."""
         if self.new is not None:
             nodes = min(-(-replicas // self._each), self.new.most)
             notice = self.new.notice(nodes)
-            yield replaced(notice, message=f"for pods that lose their node, up to {notice.message}")
+            exceeds = budget is not None and self.new.usd_per_hour * nodes > budget
+            above = f"; that exceeds the budget of {rate(budget)}" if budget is not None and exceeds else ""
+            yield replaced(notice, message=f"for pods that lose their node, up to {notice.message}{above}")
 
     def _over_budget(
         self, new: AddedMachine, nodes: int, budget: Decimal | None, billed: Decimal | None

@@ -339,6 +339,17 @@ def test_pods_never_ask_for_a_node_above_the_budget(tmp_path: Path):
     assert commands.selector == {"nvidia.com/gpu.product": "NVIDIA-L40S"}
 
 
+def test_pods_without_another_label_to_ask_for_are_warned_of_a_node_above_the_budget(tmp_path: Path):
+    one = [{"key": TYPE, "operator": "In", "values": ["g6e.xlarge"]}]
+    bare = node("there", labels={TYPE: "g6e.xlarge", "nvidia.com/gpu.product": "", **IN_VIRGINIA})
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=one), nodes=(bare,)), budget="1.5")
+    (found,) = [item for item in commands.findings(commands.planned()) if item.code == "new_node"]
+    assert found.message.startswith("for pods that lose their node, up to a new node")
+    assert found.message.endswith("; that exceeds the budget of $1.50/h")
+    commands.up()
+    assert commands.selector == {TYPE: "g6e.xlarge"}
+
+
 def test_scale_counts_the_nodes_that_a_pool_may_add_and_names_their_price(tmp_path: Path):
     server = cluster(pool(requirements=L40S, limits={"nvidia.com/gpu": "3"}), nodes=(node("a"), node("b")))
     commands = Commands(tmp_path / "state", server)
