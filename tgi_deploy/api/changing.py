@@ -426,7 +426,7 @@ class Changing(Watching):
     def prove(
         self, *names: str, ready: ReadyLevel = "full", stops: Stops | None = None
     ) -> Result[ProofsData, tuple[Proved, ...]]:
-        """Prove that deployments serve as promised. A broken promise is an error of the result."""
+        """Verify that deployments serve what was planned. If one does not, that is an error of the result."""
         from tgi_deploy.operations.deploying.smoke import prove_all
         from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.trials import proofs_result

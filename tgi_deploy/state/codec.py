@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from tgi_deploy import bounded_json
-from tgi_deploy.state.first_schema import MACHINES, upgraded
+from tgi_deploy.state.first_schema import MACHINES, upgraded, with_current_keys
 from tgi_deploy.values.base import Document, as_json, as_value, part_of
 from tgi_deploy.values.deployment import SCHEMA, Deployment, Event
-
-# Keys of plans that earlier versions wrote, in records of any schema.
-_RENAMED: Final = {"catalogue_date": "catalog_date", "dearer": "more_expensive", "utilisation": "utilization"}
 
 
 class NewerSchemaError(ValueError):
@@ -49,17 +46,11 @@ def decode(text: bytes | str) -> Deployment:
 
 def _with_current_plans(holder: dict[str, Any]) -> dict[str, Any]:
     """Return a record or a revision whose plans have their current keys."""
-    found = {**holder, "plan": _current(holder["plan"])} if "plan" in holder else holder
+    found = {**holder, "plan": with_current_keys(holder["plan"])} if "plan" in holder else holder
     revisions = holder.get("revisions")
     if not isinstance(revisions, list):
         return found
     return {**found, "revisions": [_with_current_plans(item) if isinstance(item, dict) else item for item in revisions]}
-
-
-def _current(part: object) -> object:
-    if isinstance(part, dict):
-        return {_RENAMED.get(key, key): _current(value) for key, value in part.items()}
-    return [_current(item) for item in part] if isinstance(part, list) else part
 
 
 def serial(text: bytes) -> int | None:

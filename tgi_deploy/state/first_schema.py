@@ -28,6 +28,7 @@ MACHINES: Final = frozenset({"instance", "container"})
 _API_KEY_NOTE: Final = "api_key_parameter"
 _SCHEDULE: Final = "schedule"
 _TEMPLATE: Final = "launch-template"
+_RENAMED: Final = {"catalogue_date": "catalog_date", "dearer": "more_expensive", "utilisation": "utilization"}
 _STATES: Final[Mapping[DeploymentStatus, RevisionState]] = {
     "creating": "pending",
     "running": "pending",
@@ -123,6 +124,13 @@ class FirstRecord(Document, frozen=True, kw_only=True):
             "external_ttl": any(item.kind == _SCHEDULE for item in self.resources),
         }
         return {"extras": extras} if any(extras.values()) else {}
+
+
+def with_current_keys(part: object) -> object:
+    """Return a part of a plan with its current keys. Some records of schema 2 have former ones, too."""
+    if isinstance(part, Mapping):
+        return {_RENAMED.get(key, key): with_current_keys(value) for key, value in part.items()}
+    return [with_current_keys(item) for item in part] if isinstance(part, list) else part
 
 
 def upgraded(document: Mapping[str, Any]) -> Deployment:

@@ -39,7 +39,7 @@ class PlannedModel(Document, frozen=True, kw_only=True):
 class Choice(Document, frozen=True, kw_only=True):
     """A candidate's summary. `usd_per_hour` is the machine's price; `estimated` where it is not listed, as for spot.
 
-    `streaming_only`: the longest promised answers have to be streamed, because a whole one would be ended too early.
+    `streaming_only`: the longest planned answers have to be streamed, because a whole one would be ended too early.
     """
 
     instance_type: str

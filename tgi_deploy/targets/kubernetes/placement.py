@@ -1,7 +1,7 @@
 """Where a deployment's pods can run: on existing nodes, and on nodes that Karpenter adds for them.
 
 Karpenter adds a node for a pod only if it knows beforehand that the node will have the labels that the pod asks for. It
-knows the instance type, not the accelerator's label. Of several terms of a pod's affinity, it tries one after the other
+knows the instance type, not the accelerator's label. It tries the terms of a pod's affinity one after the other
 (`removeRequiredNodeAffinityTerm` in pkg/controllers/provisioning/scheduling/preferences.go of sigs.k8s.io/karpenter).
 """
 
@@ -66,8 +66,8 @@ class Room(Frozen, frozen=True, kw_only=True):
     ) -> Iterator[Problem]:
         """Yield why there is no room for so many replicas, or else what they cost if they need new nodes.
 
-        `most`: the largest number that a range allows; its new nodes, too, must fit the budget an hour, beside what is
-        `billed` an hour already.
+        `most`: the largest number that a range allows. The price of its new nodes and what is `billed` an hour already
+        must fit the budget together.
         """
         nodes, new = self.new_nodes(replicas), self.new
         if new is None:
@@ -115,7 +115,7 @@ class Room(Frozen, frozen=True, kw_only=True):
             yield no_room_to_grow(most, f"the nodes have room for {self.there}{self.launched}")
 
     def later(self, replicas: int, budget: Decimal | None) -> Iterator[Problem]:
-        """Yield what the pods of so many replicas may cost if they lose the nodes that they have."""
+        """Yield the price of the nodes that are added if the pods of so many replicas lose theirs."""
         if self.new is not None:
             nodes = min(-(-replicas // self._each), self.new.most)
             notice = self.new.notice(nodes)
@@ -150,9 +150,9 @@ class Room(Frozen, frozen=True, kw_only=True):
 
 
 class Placement(Frozen, frozen=True, kw_only=True):
-    """What a cluster has for one deployment: its nodes, what its pools may add, and how pods select nodes already.
+    """What decides where a deployment's pods run: the cluster's nodes, what its pools may add, and earlier selectors.
 
-    `used` are the selectors of the deployment's revisions, by number. `types` are the instance types of the catalog.
+    `used` are those of the deployment's revisions, by number. `types` are the instance types of the catalog.
     """
 
     nodes: Sequence[Node]
@@ -177,8 +177,10 @@ class Placement(Frozen, frozen=True, kw_only=True):
     ) -> NodeSelector:
         """Return how a revision's pods select nodes: by an accelerator's label, or by a type that is added.
 
-        A Deployment keeps its selector, and so do later revisions one with an instance type that has the accelerator,
-        also once its pool is at the limit because of their own nodes. Raises InputError `accelerator_not_in_cluster`.
+        A Deployment keeps its selector. Later revisions keep one with an instance type that has the accelerator, even
+        if the deployment's own nodes have brought the pool to its limit.
+
+        Raises InputError `accelerator_not_in_cluster`.
         """
         if revision in self.used:
             return self.used[revision]
@@ -191,7 +193,7 @@ class Placement(Frozen, frozen=True, kw_only=True):
             return by_label or self.labels.selector(accelerator)
         if by_label is None or new.instance_type in by_label.types:
             return self.labels.by_type(new.instance_type)
-        # Pods that lose their nodes have Karpenter add one: even if there is room now, that must fit the budget.
+        # Karpenter adds nodes for pods that lose theirs: their price must fit the budget even if there is room now.
         price = new.usd_per_hour * -(-max(replicas, most) // (new.accelerator_count // gpus))
         enough = self.room(by_label, accelerator, gpus).there >= replicas
         if enough and budget is not None and price > budget:
@@ -205,7 +207,7 @@ class Placement(Frozen, frozen=True, kw_only=True):
 
 
 def added_usd_per_hour(nodes: Sequence[Node], names: Container[str], catalog: Catalog) -> Decimal:
-    """Return what those of the named nodes cost that Karpenter has added; one without a known price costs nothing."""
+    """Return the price of those named nodes that Karpenter has added; a node without a known price counts as 0."""
     known = catalog.regions()
     added = [node for node in nodes if node.name in names and node.market and node.region in known]
     regions = tuple({node.region for node in added})

@@ -1,7 +1,7 @@
 """An endpoint in front of its machines: SageMaker itself starts the new ones and moves the traffic.
 
-It moves new requests as soon as its own health check passes, before this program has proved anything. A revision that
-fails its proof is replaced by the former one.
+It moves new requests as soon as its own health check passes, before this program has verified anything. A
+revision that fails verification is replaced by the former one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EndpointFront:
     cloud: SageMakerCloud
     stable: ClassVar[bool] = True
     cuts: ClassVar[bool] = False
-    moves: ClassVar[str] = "once SageMaker's own check of it passes, which is before it is proved"
+    moves: ClassVar[str] = "once SageMaker's own check of it passes, which is before it has been verified"
 
     def no_room(self, deployment: Deployment) -> str:  # noqa: ARG002 -- SageMaker says when it is asked
         return ""
