@@ -12,6 +12,7 @@ from tgi_deploy.errors import DeployError, InputError, error
 from tgi_deploy.targets.protocol import Invocation, Supplied, TargetFacts, UnsupportedOptions, no_spending
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of, region_of
 from tgi_deploy.targets.sagemaker.options import NAME, SageMakerOptions
+from tgi_deploy.text import plural, rate
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.request import Replicas
@@ -144,10 +145,19 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         busy, price = self._busy(deployment), deployment.usd_per_hour
         if busy is not None or price is None or deployment.plan is None or _range_of(deployment).varies:
             return Headroom(problems=(busy,) if busy is not None else ())
-        each = price / deployment.plan.chosen.replicas
-        added = max(0, (replicas.most or replicas.least) - running)
-        date = deployment.plan.chosen.price_date
-        return Headroom(added_usd_per_hour=each * added, estimated=deployment.estimated, price_date=date)
+        plan, most = deployment.plan, replicas.most or replicas.least
+        budget, total = plan.requirements.budget_usd_per_hour, price / plan.chosen.replicas * most
+        if budget is not None and total > budget:
+            message = f"{plural(most, 'machine')} would cost {rate(total)}: the budget is {rate(budget)}"
+            hint = f"run the same 'up' with a larger --budget and --replicas {replicas.words}"
+            return Headroom(problems=(error("over_budget", message, hint),))
+        # More machines may come from any pool.
+        highest = max(pool.machine_usd_per_hour or price for pool in deployment.current.pools)
+        return Headroom(
+            added_usd_per_hour=highest / plan.chosen.replicas * max(0, most - running),
+            estimated=deployment.estimated,
+            price_date=plan.chosen.price_date,
+        )
 
     def _busy(self, deployment: Deployment) -> Problem | None:
         """Return the error while SageMaker changes the endpoint."""

@@ -318,6 +318,29 @@ def test_up_asks_before_more_machines_and_names_their_price(account):
     assert (account.hosting.endpoints["tgi-deploy-demo"]["count"], len(shown)) == (2, 1)
 
 
+def test_the_price_of_more_machines_is_that_of_the_costliest_pool(account):
+    account.up(plan=pooled("1", "3"))
+    shown = []
+    more = pooled("1", "3", replicas=3)
+    more = replaced(more, request=replaced(more.request, replicas=exactly(3)))
+    account.up(plan=more, confirm=lambda proposal: bool(shown.append(proposal)))
+    assert shown[0].added_usd_per_hour == 6
+
+
+@pytest.mark.parametrize(("number", "fits"), [(2, True), (3, False)])
+def test_scaling_stays_within_the_budget(account, number, fits):
+    made = plan()
+    budget = made.chosen.cost.usd_per_hour * 2
+    account.up(plan=replaced(made, request=replaced(made.request, budget_usd_per_hour=budget)))
+    if fits:
+        scale(account.context, "demo", exactly(number))
+    else:
+        with pytest.raises(DeployError, match="the budget is") as caught:
+            scale(account.context, "demo", exactly(number))
+        assert caught.value.code == "over_budget"
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == (number if fits else 1)
+
+
 @pytest.mark.parametrize("asked", [1, 4])
 @pytest.mark.parametrize("state", ["Updating", "SystemUpdating"])
 def test_an_endpoint_that_is_changing_is_not_scaled(account, asked, state):
