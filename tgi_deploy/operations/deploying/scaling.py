@@ -19,7 +19,7 @@ from tgi_deploy.operations.watching.limits import LeaseKeeper
 from tgi_deploy.planner.time_to_ready import phases_of_restart
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.targets.protocol import Scaling
-from tgi_deploy.text import quoted
+from tgi_deploy.text import plural, quoted
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.request import Replicas
@@ -54,10 +54,15 @@ class Resizing:
     headroom: Headroom
     warnings: tuple[Problem, ...] = ()
 
+    def sentence(self, change: str = "became") -> str:
+        """Return what happens to them: `1 replica became 1..4`."""
+        before = self.before
+        number = f"{before.words} replicas" if before.varies else plural(before.least, "replica")
+        return f"{number} {change} {self.after.words}"
+
     def remark(self, *, dry_run: bool) -> Problem:
         """Return the warning that they have changed, or would."""
-        change = "would become" if dry_run else "became"
-        return warning("replicas_changed", f"{self.before.words} replicas {change} {self.after.words}")
+        return warning("replicas_changed", self.sentence("would become") if dry_run else self.sentence())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +120,7 @@ def resized(
         context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": replicas.least})
     if machine is not None:
         data = event_data(machine, machine.attributes, deployment)
-        executor.event(deployment, RESIZED, f"{before.words} replicas became {replicas.words}", data=data)
+        executor.event(deployment, RESIZED, resizing.sentence(), data=data)
         _tag_price(context, deployment, machine)
     ready = _all_ready(context, deployment) if wait else None
     if ready is not None:
@@ -218,7 +223,9 @@ def resizing_of(context: Context, request: LaunchRequest, deployment: Deployment
     replicas = asked if asked.varies else one(request.plan.chosen.replicas)
     live = target.autoscaler(deployment)
     before = Replicas(least=live.least, most=live.most) if live else one(size_of(deployment))
-    if before == replicas and (replicas.varies or target.running(deployment) == replicas.least):
+    if before == replicas and not replicas.varies:
+        before = one(target.running(deployment))  # a change may have been killed after it was recorded
+    if before == replicas:
         return None
     return _resizing(target, deployment, before, replicas)
 

@@ -526,7 +526,8 @@ def test_up_finishes_a_change_of_the_number_that_was_killed_after_it_was_recorde
     commands.scale(2)
     commands.server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] = 1
     commands.options["replicas"] = "2"
-    assert commands.up().changed
+    outcome = commands.up()
+    assert [item.message for item in outcome.remarks] == ["1 replica became 2"]
     assert commands.replicas == 2
 
 
