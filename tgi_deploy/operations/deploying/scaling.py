@@ -223,7 +223,7 @@ def resizing_of(context: Context, request: LaunchRequest, deployment: Deployment
     replicas = asked if asked.varies else one(request.plan.chosen.replicas)
     live = target.autoscaler(deployment)
     before = Replicas(least=live.least, most=live.most) if live else one(size_of(deployment))
-    if before == replicas and not replicas.varies:
+    if before == replicas and asked.most is not None and not asked.varies:
         before = one(target.running(deployment))  # a change may have been killed after it was recorded
     if before == replicas:
         return None
