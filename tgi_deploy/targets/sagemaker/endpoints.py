@@ -372,7 +372,7 @@ def wait_s(configuration: Configuration | None) -> int:
 def steps(replicas: int) -> int:
     """Return in how many steps `update_policy` replaces that many machines. A share is rounded down."""
     each = 1 if replicas <= _MOST_SINGLE else replicas * _LEAST_PERCENT // 100
-    return -(-replicas // each)
+    return max(1, -(-replicas // each))
 
 
 def update_policy(replicas: int, kept_s: int, *, alarm: str = "") -> dict[str, Any]:

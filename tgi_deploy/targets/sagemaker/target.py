@@ -146,7 +146,7 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         if busy is not None or price is None or deployment.plan is None or _range_of(deployment).varies:
             return Headroom(problems=(busy,) if busy is not None else ())
         plan, most = deployment.plan, replicas.most or replicas.least
-        budget, total = plan.requirements.budget_usd_per_hour, price / plan.chosen.replicas * most
+        budget, total = plan.requirements.budget_usd_per_hour, price * most / plan.chosen.replicas
         if budget is not None and total > budget:
             message = f"{plural(most, 'machine')} would cost {rate(total)}: the budget is {rate(budget)}"
             hint = f"run the same 'up' with a larger --budget and --replicas {replicas.words}"
@@ -154,7 +154,7 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         # More machines may come from any pool.
         highest = max(pool.machine_usd_per_hour or price for pool in deployment.current.pools)
         return Headroom(
-            added_usd_per_hour=highest / plan.chosen.replicas * max(0, most - running),
+            added_usd_per_hour=highest * max(0, most - running) / plan.chosen.replicas,
             estimated=deployment.estimated,
             price_date=plan.chosen.price_date,
         )
