@@ -43,10 +43,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     from tgi_deploy.cli.views.plan import credits_lines, interruptions_text  # noqa: PLC0415 -- status needs no plan
 
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
-    month = usd_per_month(cost.usd_per_hour)
-    end = terms(proposal.ends) or f"about {usd(month)} a month if it keeps running"
     owned = offer.market == "owned"
-    date = offer.price_date and f" ({dated(offer.price_date, estimated=offer.estimated)})"
     update = () if proposal.update is None else (update_text(proposal.update),)
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
@@ -54,13 +51,22 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *update,
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned and proposal.cidrs else f"  reachable {_who(proposal)}",
-        "  no price: it runs on your own hardware; only 'down' removes the deployment"
-        if owned
-        else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything{date}; {end}",
+        _price_line(proposal),
         *credits_lines(proposal.credits, cost.usd_per_hour),
         interruptions_text(proposal.interruptions, first="  "),
     ]
     return "\n".join(filter(None, lines))
+
+
+def _price_line(proposal: Proposal) -> str:
+    """Return the price with its date, and how long it is paid."""
+    offer, price = proposal.candidate.offer, proposal.candidate.cost.usd_per_hour
+    if offer.market == "owned" and not offer.is_added:
+        return "  no price: it runs on your own hardware; only 'down' removes the deployment"
+    end = terms(proposal.ends) or f"about {usd(usd_per_month(price))} a month if it keeps running"
+    date = offer.price_date and f" ({dated(offer.price_date, estimated=offer.estimated)})"
+    what = "new nodes" if offer.is_added else "everything"
+    return f"  {usd(price, estimated=offer.estimated)} an hour for {what}{date}; {end}"
 
 
 def _resizing_text(proposal: Proposal, resizing: Resizing) -> str:
@@ -134,13 +140,18 @@ def _rolling(update: Update) -> Iterator[str]:
 
 def _start_text(proposal: Proposal) -> str:
     deployment = proposal.deployment
-    price = _hourly(deployment) or "no price: it runs on your own hardware"
+    price = hourly(deployment) or "no price: it runs on your own hardware"
     return "\n".join((heading(f"{deployment.name}: start it again"), changes_text(proposal.changes), f"  {price}"))
 
 
-def _hourly(deployment: Deployment) -> str:
-    price = deployment.usd_per_hour
-    return "" if price is None else f"{usd(price, estimated=deployment.estimated)} an hour"
+def hourly(deployment: Deployment) -> str:
+    """Return the price an hour; of nodes that a cluster added for the deployment, that of the plan. Empty for none."""
+    price, plan = deployment.usd_per_hour, deployment.plan
+    if price is not None:
+        return f"{usd(price, estimated=deployment.estimated)} an hour"
+    if plan is None or not plan.chosen.is_added:
+        return ""
+    return f"{usd(plan.cost.usd_per_hour, estimated=plan.chosen.estimated)} an hour for new nodes"
 
 
 def _surplus_text(proposal: Proposal) -> str:
@@ -175,7 +186,7 @@ def up_text(outcome: UpOutcome, request: Request | None = None) -> str:
     if update is not None and update.strategy == "rolling" and not update.stable:
         grace = duration(update.drain_s)
         lines.append(f"  the address has changed; in-flight requests at the old one had {grace} to finish")
-    price = _hourly(deployment) or "it keeps running on your own hardware"
+    price = hourly(deployment) or "it keeps running on your own hardware"
     end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)

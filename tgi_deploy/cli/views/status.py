@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.api import target_of
+from tgi_deploy.cli.views.deployment import hourly
 from tgi_deploy.cli.views.ends import ends_cell, ends_lines
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.text import one_line, plural, printable, usd, usd_spent
@@ -89,7 +90,10 @@ def _cost_words(status: Status) -> str:
     price = status.usd_per_hour
     stopped = " for its disk" if status.stopped else " without a machine" if status.missing else ""
     most = "at most " if status.recorded is not None and status.recorded.current.any_pool else ""
-    return "-" if price is None else f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
+    if price is None:
+        planned = hourly(status.deployment) if status.deployment is not None else ""
+        return f"{planned}, by the plan" if planned else "-"
+    return f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:

@@ -15,7 +15,8 @@ import yaml
 from fakes.computer import FakeComputer, request
 from fakes.kubernetes_api import FakeCluster, failure, node
 
-from tgi_deploy.cli.views.deployment import proposal_text
+from tgi_deploy.cli.views.deployment import proposal_text, up_text
+from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import DeployError, InputError, Problem, error
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.deploying.up import UpOutcome, up
@@ -25,6 +26,7 @@ from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.plan_files import PlanFiles
 from tgi_deploy.operations.results.planning import plan_result
+from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.doctor import examined
@@ -371,6 +373,17 @@ def test_scale_changes_nothing_beyond_the_budget_or_the_limits_of_the_pool(
         commands.scale(number)
     assert caught.value.code == code
     assert server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] == 1
+
+
+def test_a_new_node_has_a_price_in_the_question_after_up_and_in_the_status(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S)))
+    outcome = commands.up()
+    assert outcome.proposal is not None
+    asked = proposal_text(outcome.proposal)
+    assert "  $1.861 an hour for new nodes (listed 2026-07-20); about $1,358.53 a month" in asked
+    assert "  $1.861 an hour for new nodes until 'tgi-deploy down demo'" in up_text(outcome)
+    shown = status_text(status(commands._context(), "demo"))
+    assert "cost      $1.861 an hour for new nodes, by the plan\n" in shown
 
 
 def test_scale_adds_the_price_of_new_nodes_to_that_of_those_it_has(tmp_path: Path):

@@ -538,7 +538,9 @@ def test_the_extra_price_is_that_of_the_costliest_pool(account):
     assert update.extra_usd == 3 * Decimal(update.overlap_s) / 3600
 
 
-@pytest.mark.parametrize(("replicas", "found"), [(0, 1), (1, 1), (2, 2), (20, 20), (21, 21), (39, 39), (40, 20), (100, 20)])
+@pytest.mark.parametrize(
+    ("replicas", "found"), [(0, 1), (1, 1), (2, 2), (20, 20), (21, 21), (39, 39), (40, 20), (100, 20)]
+)
 def test_machines_are_replaced_in_as_many_steps_as_the_policy_has_batches(replicas, found):
     assert steps(replicas) == found
 
