@@ -93,7 +93,7 @@ class Offer(Value, frozen=True, kw_only=True):
 
     @property
     def is_added(self) -> bool:
-        """Whether the user's cluster first has to add the machine: one that is there has no listed price."""
+        """Whether the user's cluster first has to add the machine: an existing one has no listed price."""
         return self.market == "owned" and bool(self.price_date)
 
     @property

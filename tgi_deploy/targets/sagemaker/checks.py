@@ -138,7 +138,9 @@ def _watching(api: Api, role: str, alarm: str, make: Callable[..., Problem]) -> 
     except DeployError as problem:
         yield _unanswered(problem)
         return
-    if not decisions or any(decision != "allowed" for decision in decisions):
+    if not decisions:
+        yield warning("not_checked", f"IAM's simulation of what {role} may do has no result")
+    elif any(decision != "allowed" for decision in decisions):
         document = json.dumps({"Version": "2012-10-17", "Statement": [allowing]})
         words = ("aws", "iam", "put-role-policy", "--role-name", name.rpartition("/")[2])
         command = shlex.join((*words, "--policy-name", "tgi-deploy-alarms", "--policy-document", document))
