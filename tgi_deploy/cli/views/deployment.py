@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.ends import terms
-from tgi_deploy.cli.views.text import accelerated, heading
+from tgi_deploy.cli.views.text import accelerated, heading, wrapped
 from tgi_deploy.text import count, dated, duration, one_line, plural, usd
 from tgi_deploy.values.supply import usd_per_month
 
@@ -131,7 +131,8 @@ def _rolling(update: Update) -> Iterator[str]:
         yield "  address   stays: it moves to the new machine once that is verified and the old one has drained"
         yield f"  downtime  new requests are refused for up to {duration(update.downtime_s)}, while the old one drains"
     elif update.stable:
-        yield f"  front     new requests go to the new machine {update.moves}: none are refused"
+        moved = f"none are refused: new requests go to the new machine {update.moves}"
+        yield wrapped(moved, first="  front     ", rest=" " * 12)
     else:
         yield "  address   changes once the new machine is verified; the old one refuses new requests from then on"
         yield "            (with --static-ip it stays in later updates)"
