@@ -37,8 +37,6 @@ def refuse_role(call: Call) -> None:
 
     Worded as in bug reports; IAM API Reference, "RemoveRoleFromInstanceProfile", NoSuchEntity.
     """
-    if call.action == "SimulatePrincipalPolicy":
-        raise RefusedError("AccessDenied", "the sandbox does not simulate policies", 403)
     arn, role, profile = (call.text(name) for name in ("PermissionsBoundary", "RoleName", "InstanceProfileName"))
     if call.action == "RemoveRoleFromInstanceProfile":
         held = [one for one in _iam().instance_profiles.values() if one.name == profile]
