@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from fakes.cloud import KilledError
@@ -51,7 +52,7 @@ class Account:
 
     def up(self, *, options: SageMakerOptions | None = None, **changes: Any) -> Deployment:
         own = options or SageMakerOptions(create_role=True)
-        chosen = changes.pop("plan", None) or plan()
+        chosen = changes.pop("plan", None) or first()
         changes = {"environ": {"HF_TOKEN": TOKEN}, "wait": True} | changes
         asked = request(chosen, target="sagemaker", options=own, **changes)
         return up(self.context, asked).deployment
@@ -71,13 +72,19 @@ class Account:
         self.hosting.after_call = after
 
 
+def first() -> Any:
+    """Return a plan whose budget allows several machines."""
+    made = plan()
+    return replaced(made, request=replaced(made.request, budget_usd_per_hour=Decimal(100)))
+
+
 def another(batch: str = "7", **changes: Any) -> Any:
     """Return a plan for something else, which needs a new revision."""
-    first = plan()
-    engine = first.chosen.engine
+    made = first()
+    engine = made.chosen.engine
     container = replaced(engine.container, env=(*engine.container.env, ("MAX_BATCH_SIZE", batch)))
-    chosen = replaced(first.chosen, engine=replaced(engine, container=container), **changes)
-    return replaced(first, chosen=chosen, request=replaced(first.request, env={"MAX_BATCH_SIZE": batch}))
+    chosen = replaced(made.chosen, engine=replaced(engine, container=container), **changes)
+    return replaced(made, chosen=chosen, request=replaced(made.request, env={"MAX_BATCH_SIZE": batch}))
 
 
 def exactly(number: int) -> Replicas:
@@ -85,9 +92,9 @@ def exactly(number: int) -> Replicas:
 
 
 def ranged(least: int, most: int, replicas: int = 1) -> Any:
-    first = plan()
-    asked = replaced(first.request, replicas=Replicas(least=least, most=most))
-    return replaced(first, request=asked, chosen=replaced(first.chosen, replicas=replicas))
+    made = first()
+    asked = replaced(made.request, replicas=Replicas(least=least, most=most))
+    return replaced(made, request=asked, chosen=replaced(made.chosen, replicas=replicas))
 
 
 FIRST = {

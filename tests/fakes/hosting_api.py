@@ -39,7 +39,8 @@ class FakeHosting:
     """`models`, `configs`, `endpoints`, … are by name. `looks`: how many reads show an endpoint as changing.
 
     `fails`: configurations that never become healthy, with the reason. `refusals`: call → the error of the next such
-    calls. `lost`: calls whose reply is lost, once each. `full`: types without capacity.
+    calls. `lost`: calls whose reply is lost, once each. `full`: types without capacity. `decision`: what IAM's
+    simulation answers.
     """
 
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class FakeHosting:
     calls: list[str] = field(default_factory=list)
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     activities: list[dict[str, Any]] = field(default_factory=list)
+    decision: str = "allowed"
     looks: int = 1
     full: frozenset[str] = frozenset()
     after_call: Any = None
@@ -289,6 +291,12 @@ class FakeHosting:
 
     def _get_caller_identity(self) -> dict[str, Any]:
         return {"Account": "123456789012", "Arn": "arn:aws:iam::123456789012:user/ann"}
+
+    def _simulate_principal_policy(self, PolicySourceArn: str, **rest: Any) -> dict[str, Any]:
+        assert PolicySourceArn.startswith("arn:aws:iam::123456789012:role/")
+        assert rest["ResourceArns"][0].startswith("arn:aws:cloudwatch:us-east-1:123456789012:alarm:tgi-deploy-")
+        (action,) = rest["ActionNames"]
+        return {"EvaluationResults": [{"EvalActionName": action, "EvalDecision": self.decision}], "IsTruncated": False}
 
     def _create_role(self, RoleName: str, Path: str, **rest: Any) -> dict[str, Any]:
         if RoleName in self.roles:

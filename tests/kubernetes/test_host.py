@@ -85,7 +85,7 @@ def test_a_route_of_a_gateway_leads_to_the_service_until_down(namespace, run):
             {**about, "spec": {"gatewayClassName": "any", "listeners": LISTENERS}},
         )
         code, refused = run(*UP, "--host", "llm.example.org", *gateway, "--expose-to-world")
-        assert "is for *.example.com only" in refused["errors"][0]["message"]
+        assert "serves only *.example.com" in refused["errors"][0]["message"]
         code, checked = run("doctor", "--target", "kubernetes")
         found = {item["code"]: item["message"] for item in checked["data"]["findings"]}
         assert f"{namespace.name}/web/https (*.example.com)" in found["cluster_gateways"]

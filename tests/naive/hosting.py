@@ -1,6 +1,6 @@
-"""The rules of a service that runs the engine on its own machines, a second time, from its file of facts alone.
+"""A second implementation of the rules of a hosting service, from its file of facts alone.
 
-Prices, startup and limits are computed here from `hosting.json`, from the provider's price lists and from the rates in
+Prices, startup and limits are computed from `hosting.json`, from the provider's price lists and from the rates in
 docs/waiting.md, not by the catalog or the planner.
 """
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import InstanceType
 
 GIB = 2**30
-LOG_GIB = 20  # room for logs; the system is on a disk of the service's
+LOG_GIB = 20  # room for logs; the operating system is on another disk, of the service
 START_MARGIN = 1.5
 # Decimal MB/s, as docs/waiting.md has them.
 HUB, NVME, GP3 = 400.0, 1500.0, 125.0
 BURST_S = 1800.0
-# Of the engine: a shard's start, the largest prefill, each CUDA graph, the tokenizer.
+# Seconds of the engine: a shard's start, the largest prefill, each CUDA graph, the tokenizer.
 SHARD_S, PREFILL_S, GRAPH_S, TOKENIZER_S = 15.0, 20.0, 4.0, 5.0
 
 
@@ -61,7 +61,7 @@ def has_image(service: str, release: str) -> bool:
 
 
 def volume_gib(hardware: InstanceType, image_bytes: int, weights_bytes: int) -> int:
-    """Return the size of the volume: none if the machine has its own drives."""
+    """Return the size of the volume; 0 if the machine has its own drives."""
     if hardware.nvme_bytes:
         return 0
     return LOG_GIB + math.ceil((image_bytes + weights_bytes * 11 // 10) / GIB)
@@ -70,6 +70,7 @@ def volume_gib(hardware: InstanceType, image_bytes: int, weights_bytes: int) -> 
 def codes(
     service: str, hardware: InstanceType, *, image_bytes: int, weights_bytes: int, graphs: int, answer_s: float
 ) -> Iterator[str]:
+    """Yield the codes of the limits that a machine breaks. `answer_s`: how long its longest answer takes."""
     limits = facts(service)["limits"]
     if hardware.nvme_bytes and hardware.nvme_bytes * 10 < weights_bytes * 11:
         yield "nvme_too_small"
@@ -82,7 +83,7 @@ def codes(
 
 
 def _start_s(hardware: InstanceType, image_mb: float, weights_mb: float, graphs: int) -> float:
-    """Return how long the container starts: it downloads the weights, reads them, and warms up."""
+    """Return how long the container takes to start: it downloads the weights, reads them, and warms up."""
     arriving_s = weights_mb / min(HUB, (hardware.network_gbps or 1.0) * 125 * 0.6)
     if hardware.nvme_bytes / 1e6 >= weights_mb * 1.1:
         written_s = read_s = weights_mb / NVME
@@ -95,7 +96,7 @@ def _start_s(hardware: InstanceType, image_mb: float, weights_mb: float, graphs:
 
 
 def _on_volume_s(hardware: InstanceType, megabytes: float, before_mb: float) -> float:
-    """Return the seconds on a volume: as fast as the machine's burst allows for half an hour, then its baseline."""
+    """Return the seconds for so much data on a volume: at the burst rate for half an hour, then the baseline."""
     usual = hardware.ebs_baseline_mb_s or hardware.ebs_burst_mb_s or GP3
     fast = min(hardware.ebs_burst_mb_s or usual, GP3)
     slow = min(usual, GP3)

@@ -66,7 +66,7 @@ class Verdict:
     """The result for an instance type with this many shards and replicas of this format, whatever it costs.
 
     `missed`: the ratio to the default goals, 1 if they are met, and the time of a whole answer; `alone`: the same for a
-    single request. `answer_s`: how long the longest promised answer takes, `graphs`: how many are captured.
+    single request. `answer_s`: how long the longest planned answer takes, `graphs`: how many are captured.
     """
 
     instance_type: str
@@ -262,7 +262,7 @@ def _answer_s(
     request: Request, supply: Supply, hardware: InstanceType, num_shard: int, stored: WeightFormat, replicas: int,
     cache: Cache,
 ) -> float:  # fmt: skip
-    """Return the seconds until the last token of the longest promised answer, of a slow request."""
+    """Return the seconds until the last token of the longest planned answer, of a slow request."""
     seen = _speed(request, supply, hardware, num_shard, stored, _share(request, replicas), cache)
     slow_ms = [seen.ttft_ms_p95 or seen.ttft_ms, seen.tpot_ms_p95 or seen.tpot_ms]
     return (slow_ms[0] + slow_ms[1] * (request.output_p95 or request.output_tokens)) / 1000

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.in_place import Extension as Extension
     from tgi_deploy.operations.deploying.pausing import SwitchOutcome as SwitchOutcome
     from tgi_deploy.operations.deploying.pausing import SwitchProposal as SwitchProposal
+    from tgi_deploy.operations.deploying.proposal import Proposal as Proposal
     from tgi_deploy.operations.deploying.rollout import Update as Update
+    from tgi_deploy.operations.deploying.scaling import Resizing as Resizing
     from tgi_deploy.operations.deploying.service import Proof as Proof
     from tgi_deploy.operations.deploying.service import ReadyLevel as ReadyLevel
     from tgi_deploy.operations.deploying.smoke import Case as Case
     from tgi_deploy.operations.deploying.smoke import Proved as Proved
     from tgi_deploy.operations.deploying.smoke import Smoked as Smoked
     from tgi_deploy.operations.deploying.up import Decision as Decision
-    from tgi_deploy.operations.deploying.up import Proposal as Proposal
     from tgi_deploy.operations.deploying.up import UpOutcome as UpOutcome
     from tgi_deploy.operations.planning.why_not import WhyNot as WhyNot
     from tgi_deploy.operations.removing.down import DownOutcome as DownOutcome

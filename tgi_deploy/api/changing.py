@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.file_run import FileOutcome, Pruned
     from tgi_deploy.operations.deploying.pausing import SwitchOutcome, SwitchProposal, SwitchRequest
+    from tgi_deploy.operations.deploying.proposal import Proposal
     from tgi_deploy.operations.deploying.scaling import ScaleOutcome
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.smoke import Proved, Smoked
-    from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
+    from tgi_deploy.operations.deploying.up import Decision, UpOutcome
     from tgi_deploy.operations.planning.deployment_file import DeploymentFile, FileDeployment
     from tgi_deploy.operations.removing.down import DownOutcome, Removal
     from tgi_deploy.operations.removing.gc import GcOutcome, Group
@@ -425,7 +426,7 @@ class Changing(Watching):
     def prove(
         self, *names: str, ready: ReadyLevel = "full", stops: Stops | None = None
     ) -> Result[ProofsData, tuple[Proved, ...]]:
-        """Prove that deployments serve as promised. A broken promise is an error of the result."""
+        """Verify that deployments serve what was planned. If one does not, that is an error of the result."""
         from tgi_deploy.operations.deploying.smoke import prove_all
         from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.trials import proofs_result

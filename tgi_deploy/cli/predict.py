@@ -66,11 +66,11 @@ def predict_command(
     client = Client(profiles_dir=profiles_dir, offline=offline)
     if cases is not None:
         if model is not None:
-            raise _usage("MODEL and --cases exclude each other", "Leave one of them out.")
+            raise _usage("MODEL and --cases exclude each other", "leave one of them out")
         rows = client.predict_cases(cases)
         return printed(rows, "".join(map(_case_line, count(1), rows.data.predictions)))
     if model is None or words["accelerator"] is None:
-        raise _usage("MODEL or --accelerator is missing", "Give both, or --cases FILE.")
+        raise _usage("MODEL or --accelerator is missing", "give both, or --cases FILE")
     found = client.predict(model, **words)
     return printed(found, _answered(found.data))
 

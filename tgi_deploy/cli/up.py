@@ -164,10 +164,11 @@ class Asking:
             write_stderr(f"{message_line(item)}\n")
         if self._sandbox:
             write_stderr(f"  sandbox: nothing is billed{self._pace()}\n")
-        bills = not self._sandbox and any(step.action == "create" for step in proposal.changes.steps)
-        cost = "" if price is None else f" and pay {rate(price, estimated=proposal.candidate.offer.estimated)}"
-        question = f"Make these changes{cost if bills else ''}?"
-        return confirm(question, yes=self._yes, what=target_of(proposal.deployment.region).facts.begins)
+        what = target_of(proposal.deployment.region).facts.begins
+        if proposal.added_usd_per_hour:
+            what = "adding replicas that cost money"
+        question = f"Make these changes{'' if self._sandbox else _cost(proposal)}?"
+        return confirm(question, yes=self._yes, what=what)
 
     def _pace(self) -> str:
         running = self._client.sandbox_status().outcome
@@ -186,9 +187,21 @@ class Asking:
         return ask_removal(exists, self._progress.stop)
 
 
+def _cost(proposal: Proposal) -> str:
+    """Return what is paid for the changes, to end the question; empty for nothing or an unknown price."""
+    if proposal.resizing is not None and proposal.added_usd_per_hour:
+        estimated = proposal.resizing.headroom.estimated
+        return f" and pay up to {rate(proposal.added_usd_per_hour, estimated=estimated)} more"
+    offer = proposal.candidate.offer
+    if offer.usd_per_hour is None or not any(step.action == "create" for step in proposal.changes.steps):
+        return ""
+    return f" and pay {rate(proposal.candidate.cost.usd_per_hour, estimated=offer.estimated)}"
+
+
 def shown_before(found: ApiResult[UpData, UpOutcome]) -> Iterator[Problem]:
     """Return the warnings that were printed before the question."""
     outcome = found.outcome
-    asked_with = {"notice", "no_limit"} if outcome.changed or outcome.declined else set()
+    asked = outcome.proposal is None or outcome.proposal.asks
+    asked_with = {"notice", "no_limit"} if asked and (outcome.changed or outcome.declined) else set()
     codes = asked_with | {item.code for item in (outcome.proposal.warnings if outcome.proposal else ())}
     return (item for item in found.warnings if item.code in codes)

@@ -73,7 +73,7 @@ class ServingEngine(Protocol):
         """Return how the release requires an API key, and which routes are open without it."""
 
     def probes(self, promise: Promise) -> tuple[ProbeRequest, ...]:
-        """Return requests for health, identity, a short answer, and the promised worst case, in order."""
+        """Return requests for health, identity, a short answer, and the planned worst case, in order."""
 
     def read_reply(self, probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
         """Interpret a reply.

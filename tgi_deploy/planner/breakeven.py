@@ -18,7 +18,7 @@ class Breakeven(Frozen, frozen=True, kw_only=True):
     Both bill every hour, so while either can carry the traffic, the lower hourly price gives the lower token price. The
     more expensive one pays off if it is busy enough to beat the cheaper one at full load: with hourly prices P and
     output tokens per second X, P_high / (X_high * u) = P_low / X_low. `utilization` is that u, the share of time at the
-    promised load; None if its tokens cost more even at full load. At equal prices, the faster one counts as the more
+    planned load; None if its tokens cost more even at full load. At equal prices, the faster one counts as the more
     expensive.
     """
 

@@ -1,6 +1,6 @@
 """Limits of a service that runs the engine on its own machines, and what it changes in a container.
 
-The longest answer is the promised one: the 95th percentile of its length if known, at the speed under the whole load.
+The longest answer is the planned one: the 95th percentile of its length if known, at the speed under the whole load.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def answer_problem(hosting: Hosting, speed: Performance | None, request: Request
 
 
 def streaming_only(hosting: Hosting | None, speed: Performance | None, request: Request) -> bool:
-    """Return whether the service would end the longest promised answer, unless it is streamed."""
+    """Return whether the service would end the longest planned answer, unless it is streamed."""
     return hosting is not None and longest_answer_s(speed, request) > hosting.answer_s
 
 

@@ -1,7 +1,7 @@
 """A client for an engine that can be reached only through its cloud's API, which forwards requests to one route.
 
 The engine counts as healthy while the cloud's health check passes. What that route does not return, such as the
-engine's identity, can't be proved.
+engine's identity, can't be verified.
 """
 
 from __future__ import annotations

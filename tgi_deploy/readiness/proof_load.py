@@ -1,6 +1,6 @@
-"""Proves the promised worst case: the longest request, all users at once, and the same answer twice.
+"""Verifies the planned worst case: the longest request, all users at once, and the same answer twice.
 
-`readiness.proof` checks that the right engine answers; this checks that it can handle the promised load.
+`readiness.proof` checks that the right engine answers; this checks that it can handle the planned load.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LoadReport:
 
 
 def prove_promise(endpoint: Endpoint, promise: Promise, room: Room, *, clock: Clock) -> LoadReport:
-    """Send the promised worst-case requests.
+    """Send the planned worst-case requests.
 
     Raises:
         NotHealthyError: `kv_capacity_short`, `longest_failed`, `together_failed`, `repeat_failed`, `unauthorized` or

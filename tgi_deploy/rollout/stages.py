@@ -1,7 +1,7 @@
 """The stages of an update, as functions from record to record, saved before each stage so that any can be killed.
 
 `recreate`: the old machine is gone before the new one is requested, so there are never two.
-`rolling`: the new machine is created and proved while the old one serves; once the new one is promoted, the old one
+`rolling`: the new machine is created and verified while the old one serves; once the new one is promoted, the old one
 drains and is deleted. With both, the claim to the name and all shared resources stay.
 """
 
@@ -92,7 +92,7 @@ def mark_old_removed(deployment: Deployment) -> Deployment:
 
 
 def mark_promoted(deployment: Deployment, endpoint: str) -> Deployment:
-    """Return the record once the new revision is proved and serves; the old machine remains to be deleted."""
+    """Return the record once the new revision has been verified and serves; the old machine remains to be deleted."""
     if deployment.rollout is None:
         return deployment
     rollout = replaced(deployment.rollout, stage="promoted")

@@ -160,6 +160,8 @@ class Layer:
         def carry_out(what: Call) -> Answer:
             if what.service == "pricing":
                 raise RefusedError("AccessDeniedException", "the sandbox has no price list")
+            if what.action == "SimulatePrincipalPolicy":
+                raise RefusedError("AccessDenied", "the sandbox does not simulate policies", 403)
             answer = self._sessions.answer(what)
             of_sagemaker = {"sagemaker", "application-autoscaling"} & {what.service, what.text("ServiceCode")}
             if answer is None and of_sagemaker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tgi_deploy import bounded_json
-from tgi_deploy.state.first_schema import MACHINES, upgraded
+from tgi_deploy.state.first_schema import MACHINES, upgraded, with_current_keys
 from tgi_deploy.values.base import Document, as_json, as_value, part_of
 from tgi_deploy.values.deployment import SCHEMA, Deployment, Event
 
@@ -39,9 +39,18 @@ def decode_event(line: str) -> Event | None:
 
 def decode(text: bytes | str) -> Deployment:
     """Decode a record. Raises NewerSchemaError, or ValueError with the reason."""
-    document = bounded_json.parse_object(text)
+    document = _with_current_plans(bounded_json.parse_object(text))
     _check_schema(document.get("schema"))
     return upgraded(document) if document["schema"] < SCHEMA else as_value(document, Deployment)
+
+
+def _with_current_plans(holder: dict[str, Any]) -> dict[str, Any]:
+    """Return a record or a revision whose plans have their current keys."""
+    found = {**holder, "plan": with_current_keys(holder["plan"])} if "plan" in holder else holder
+    revisions = holder.get("revisions")
+    if not isinstance(revisions, list):
+        return found
+    return {**found, "revisions": [_with_current_plans(item) if isinstance(item, dict) else item for item in revisions]}
 
 
 def serial(text: bytes) -> int | None:

@@ -126,16 +126,16 @@ class FirstRecord(Document, frozen=True, kw_only=True):
         return {"extras": extras} if any(extras.values()) else {}
 
 
-def _current(part: object) -> object:
-    """Return a part of the plan with its current keys."""
+def with_current_keys(part: object) -> object:
+    """Return a part of a plan with its current keys. Some records of schema 2 have former ones, too."""
     if isinstance(part, Mapping):
-        return {_RENAMED.get(key, key): _current(value) for key, value in part.items()}
-    return [_current(item) for item in part] if isinstance(part, list) else part
+        return {_RENAMED.get(key, key): with_current_keys(value) for key, value in part.items()}
+    return [with_current_keys(item) for item in part] if isinstance(part, list) else part
 
 
 def upgraded(document: Mapping[str, Any]) -> Deployment:
     """Return a record of schema 1 in the current schema. Raises ValueError with the reason."""
-    plan = _current(document.get("plan") or None)  # an empty plan used to mean none
+    plan = document.get("plan") or None  # an empty plan used to mean none
     first = as_value({**document, "plan": plan}, FirstRecord)
     return Deployment(
         name=first.name,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import AutoscalerState, ChangeSet, Found, Resource
     from tgi_deploy.values.serving import Traffic, TunnelEnd
-    from tgi_deploy.values.supply import AddedMachine
+    from tgi_deploy.values.supply import AddedMachine, Headroom
 
     # Returns the desired deployment and its existing resources at the time of the call.
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
@@ -221,8 +221,8 @@ class Scaling(Protocol):
     def running(self, deployment: Deployment) -> int:
         """Return the number of replicas that it should have now."""
 
-    def shortage(self, deployment: Deployment, more: int) -> Problem | None:
-        """Return why there is no room for so many more, or a warning of what room for them costs; None otherwise."""
+    def headroom(self, deployment: Deployment, running: int, replicas: Replicas) -> Headroom:
+        """Return the room for these replicas, of which so many run. A range needs room for its least number only."""
 
     def follow(self, deployment: Deployment, replicas: Replicas, options: Any) -> ChangeSet:  # noqa: ANN401 -- its own
         """Return the steps that set up an autoscaler for a range, or remove it for a fixed number.

@@ -119,7 +119,7 @@ class Scheme(Value, frozen=True, kw_only=True):
 
 
 class Load(Value, frozen=True, kw_only=True):
-    """The promised load: tokens per request, concurrent requests, and the longest request.
+    """The planned load: tokens per request, concurrent requests, and the longest request.
 
     The KV cache must hold the longest request. As many others run as fit, and the rest wait.
     """
@@ -193,7 +193,7 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
     `reserved_bytes` is the share that the engine does not use; `kv_cache_bytes` is the rest and is negative if the
     weights don't fit. `context_bytes`, `workspace_bytes`, `graph_bytes` and `collective_bytes` are the parts of
     `overhead_bytes`. `load_peak_bytes` is the peak while loading. `largest_context_tokens` and `largest_concurrency`
-    (at the promised lengths; 0 without a promise) are the maxima that fit. `uncertainty_bytes` is the largest observed
+    (at the planned lengths; 0 without a promise) are the maxima that fit. `uncertainty_bytes` is the largest observed
     difference between startup logs and this arithmetic.
     """
 

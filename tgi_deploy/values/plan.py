@@ -140,7 +140,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     """A working offer with shards, replicas, quantization and engine settings.
 
     `most_usd_per_hour`: everything billed at the largest size, where the number of replicas changes by itself.
-    `streaming_only`: a service would end the longest promised answer before it is complete, unless it is streamed.
+    `streaming_only`: a service would end the longest planned answer before it is complete, unless it is streamed.
     """
 
     offer: Offer

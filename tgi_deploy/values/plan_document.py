@@ -39,7 +39,7 @@ class PlannedModel(Document, frozen=True, kw_only=True):
 class Choice(Document, frozen=True, kw_only=True):
     """A candidate's summary. `usd_per_hour` is the machine's price; `estimated` where it is not listed, as for spot.
 
-    `streaming_only`: the longest promised answers have to be streamed, because a whole one would be ended too early.
+    `streaming_only`: the longest planned answers have to be streamed, because a whole one would be ended too early.
     """
 
     instance_type: str
@@ -60,6 +60,11 @@ class Choice(Document, frozen=True, kw_only=True):
     price_date: str = ""
     estimated: bool = False
     streaming_only: bool = False
+
+    @property
+    def is_added(self) -> bool:
+        """Whether the user's cluster first has to add the machine: an existing one has no listed price."""
+        return self.market == "owned" and bool(self.price_date)
 
 
 class PlannedCredits(Document, frozen=True, kw_only=True):
@@ -162,7 +167,7 @@ class PlannedEngine(Document, frozen=True, kw_only=True):
 class PlannedBreakeven(Document, frozen=True, kw_only=True):
     """A fallback, and the `utilization` from which the more expensive of the two costs less per token.
 
-    `more_expensive` is None in plans that earlier versions wrote.
+    `more_expensive` is None in a plan file that an earlier version wrote.
     """
 
     instance_type: str

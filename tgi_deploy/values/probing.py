@@ -63,5 +63,5 @@ class Promise(Value, frozen=True, kw_only=True):
 
     @property
     def longest_input_tokens(self) -> int:
-        """The longest prompt that leaves room for the promised answer."""
+        """The longest prompt that leaves room for the planned answer."""
         return max(1, min(self.max_input_tokens, self.max_total_tokens - self.output_tokens))

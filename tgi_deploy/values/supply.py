@@ -9,7 +9,7 @@ from typing import Final
 
 from tgi_deploy.errors import Problem, warning
 from tgi_deploy.text import dated, rate
-from tgi_deploy.values.base import Document, Value
+from tgi_deploy.values.base import Document, Frozen, Value
 from tgi_deploy.values.engine import Release
 from tgi_deploy.values.hardware import InstanceType
 from tgi_deploy.values.quality import QualityTable
@@ -93,7 +93,7 @@ class Offer(Value, frozen=True, kw_only=True):
 
     @property
     def is_added(self) -> bool:
-        """Whether the user's cluster first has to add the machine: one that is there has no listed price."""
+        """Whether the user's cluster first has to add the machine: an existing one has no listed price."""
         return self.market == "owned" and bool(self.price_date)
 
     @property
@@ -156,6 +156,19 @@ class AddedMachine(Value, frozen=True, kw_only=True):
             most = f"at most {rate(self.usd_per_hour)}{each}"
             return f"{most}, the on-demand price in {self.region} ({date}), for a spot node"
         return f"{price}{each} as spot in {self.region} ({date}), the only market of the pool"
+
+
+class Headroom(Frozen, frozen=True, kw_only=True):
+    """What a running deployment meets on its way to more replicas.
+
+    `problems`: errors if there is no room, and warnings. `added_usd_per_hour`: what machines that have to be added for
+    the largest number cost at most; 0 if none, or if machines have no price. `price_date` is that of the price.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    added_usd_per_hour: Decimal = Decimal(0)
+    estimated: bool = False
+    price_date: str = ""
 
 
 class ExtraPrices(Value, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ def everything(program):
 
 
 def test_an_endpoint_is_brought_up_asked_updated_rolled_back_and_removed(program):
-    done(program, *UP[:-3], "--yes")  # with the promised load
+    done(program, *UP[:-3], "--yes")  # with the planned load
     assert done(program, "ask", "demo", "Hello")["answer"]
     opened = done(program, "open", "demo")
     assert opened["url"].endswith(f"/endpoints/{NAME}/invocations")

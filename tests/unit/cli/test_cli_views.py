@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from types import SimpleNamespace
@@ -21,6 +22,8 @@ from tgi_deploy.cli.views.costs import costs_text
 from tgi_deploy.cli.views.deployment import proposal_text, up_text
 from tgi_deploy.cli.views.status import rows_text, status_text
 from tgi_deploy.cli.views.text import accelerated, table, wrapped
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.deploying.scaling import Resizing
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.watching.costs import costs
 from tgi_deploy.operations.watching.listing import list_deployments
@@ -28,7 +31,9 @@ from tgi_deploy.operations.watching.status import status
 from tgi_deploy.text import gib, plural, usd
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Cost
-from tgi_deploy.values.supply import CostLine, Credits, Interruptions
+from tgi_deploy.values.request import Replicas
+from tgi_deploy.values.resource import ChangeSet
+from tgi_deploy.values.supply import CostLine, Credits, Headroom, Interruptions
 
 
 @pytest.mark.parametrize(
@@ -102,6 +107,26 @@ def test_the_prompt_labels_a_spot_price_as_an_estimate(tmp_path, monkeypatch):
     asks = cli_up.Asking(None, Progress(), ask=True, yes=False, sandbox=False)
     asks.confirm(outcome.proposal)
     assert questions == [f"Make these changes and pay about {usd(chosen.cost.usd_per_hour)}/h?"]
+
+
+def test_more_replicas_are_asked_about_with_what_their_machines_cost(tmp_path, monkeypatch, capsys):
+    proposal = up(FakeComputer(home=tmp_path).context(), request(dry_run=True)).proposal
+    added = Headroom(added_usd_per_hour=Decimal("3.722"), price_date="2026-07-20")
+    resizing = Resizing(before=Replicas(least=1, most=1), after=Replicas(least=1, most=3), headroom=added)
+    more = replace(proposal, resizing=resizing, changes=ChangeSet(steps=()))
+    free = replace(more, resizing=replace(resizing, headroom=Headroom()))
+    assert (more.asks, free.asks) == (True, False)
+    questions = []
+    monkeypatch.setattr("click.confirm", lambda question, **_how: questions.append(question) or True)
+    with pytest.raises(InputError, match="adding replicas that cost money needs a confirmation") as caught:
+        cli_up.Asking(None, Progress(), ask=True, yes=False, sandbox=False).confirm(more)
+    assert (caught.value.code, questions) == ("confirmation_needed", [])
+    assert "replicas  1 -> 1..3\n  up to $3.722 an hour more (listed 2026-07-20)\n" in capsys.readouterr().err
+    monkeypatch.setattr("tgi_deploy.cli.progress.can_ask", lambda: True)
+    assert cli_up.Asking(None, Progress(), ask=True, yes=False, sandbox=False).confirm(more)
+    assert questions == ["Make these changes and pay up to $3.722/h more?"]
+    assert cli_up.Asking(None, Progress(), ask=True, yes=True, sandbox=False).confirm(more)
+    assert len(questions) == 1
 
 
 def test_every_warning_is_shown_before_the_question(tmp_path, monkeypatch, capsys):

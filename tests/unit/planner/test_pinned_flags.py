@@ -145,15 +145,15 @@ def test_a_padded_model_gets_no_batch_that_its_cache_cannot_hold(planned: MakePl
     ("pin", "says"),
     [
         (("max-total-tokens", "512"), "less than a planned request of 640 tokens"),
-        (("max-input-tokens", "100"), "less than the promised 512"),
+        (("max-input-tokens", "100"), "less than the planned 512"),
         (("max-total-tokens", "8193"), "more than the 8192 that the model supports"),
         (("max-input-tokens", "8192"), "must be below --max-total-tokens 8192"),
         (("max-batch-total-tokens", "4096"), "must be at least 8192"),
         (("validation-workers", "0"), "must be above 0"),
         (("max-batch-size", "0"), "must be above 0"),
         (("max-batch-prefill-tokens", "0"), "must be at least"),
-        (("max-concurrent-requests", "7"), "fewer than the promised 8 at once"),
-        (("max-concurrent-requests", "0"), "fewer than the promised 8 at once"),
+        (("max-concurrent-requests", "7"), "fewer than the planned 8 at once"),
+        (("max-concurrent-requests", "0"), "fewer than the planned 8 at once"),
     ],
 )
 def test_values_that_the_launcher_would_reject_are_rejected(planned: MakePlan, pin: tuple[str, str], says: str) -> None:

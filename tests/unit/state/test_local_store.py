@@ -95,12 +95,12 @@ def test_a_first_release_record_is_written_in_the_current_schema():
     assert not {"wish", "plan", "usd_per_hour", "ttl_s", "attempt"} & json.loads(codec.encode(found)).keys()
 
 
-def test_a_record_without_the_later_names_of_plan_fields_is_read(store):
+def test_former_names_of_plan_fields_are_read_in_records_of_any_schema():
     found = codec.decode((FIRST_RELEASE / "deployment.json").read_text())
     text = codec.encode(found)
-    assert "more_expensive" in text
-    former = codec.decode(text.replace("more_expensive", "dearer"))
-    assert {item.more_expensive for item in former.plan.breakeven} == {None}
+    assert {item.more_expensive for item in found.plan.breakeven} == {"chosen", "fallback"}
+    assert codec.decode(text.replace("more_expensive", "dearer")) == found
+    assert codec.decode(text.replace("catalog_date", "catalogue_date")) == found
 
 
 def test_first_release_events_mark_the_machine():

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.ends import terms
-from tgi_deploy.cli.views.text import accelerated, heading
+from tgi_deploy.cli.views.text import accelerated, heading, wrapped
 from tgi_deploy.text import count, dated, duration, one_line, plural, usd
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.api import Proof, Proposal, Removal, Update, UpOutcome
+    from tgi_deploy.api import Proof, Proposal, Removal, Resizing, Update, UpOutcome
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.resource import ChangeSet
@@ -31,6 +31,8 @@ def changes_text(changes: ChangeSet) -> str:
 
 def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     """Return the proposed changes, the `request` that they are for, and their cost."""
+    if proposal.resizing is not None:
+        return _resizing_text(proposal, proposal.resizing)
     if proposal.changes_networks_alone:
         head = heading(f"{proposal.deployment.name}: who may connect")
         return f"{head}\n{changes_text(proposal.changes)}"
@@ -41,10 +43,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     from tgi_deploy.cli.views.plan import credits_lines, interruptions_text  # noqa: PLC0415 -- status needs no plan
 
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
-    month = usd_per_month(cost.usd_per_hour)
-    end = terms(proposal.ends) or f"about {usd(month)} a month if it keeps running"
     owned = offer.market == "owned"
-    date = offer.price_date and f" ({dated(offer.price_date, estimated=offer.estimated)})"
     update = () if proposal.update is None else (update_text(proposal.update),)
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
@@ -52,12 +51,35 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *update,
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned and proposal.cidrs else f"  reachable {_who(proposal)}",
-        "  no price: it runs on your own hardware; only 'down' removes the deployment"
-        if owned
-        else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything{date}; {end}",
+        _price_line(proposal),
         *credits_lines(proposal.credits, cost.usd_per_hour),
         interruptions_text(proposal.interruptions, first="  "),
     ]
+    return "\n".join(filter(None, lines))
+
+
+def _price_line(proposal: Proposal) -> str:
+    """Return the price with its date, and how long it is paid."""
+    offer, price = proposal.candidate.offer, proposal.candidate.cost.usd_per_hour
+    if offer.market == "owned" and not offer.is_added:
+        return "  no price: it runs on your own hardware; only 'down' removes the deployment"
+    end = terms(proposal.ends) or f"about {usd(usd_per_month(price))} a month if it keeps running"
+    date = offer.price_date and f" ({dated(offer.price_date, estimated=offer.estimated)})"
+    what = "new nodes" if offer.is_added else "everything"
+    return f"  {usd(price, estimated=offer.estimated)} an hour for {what}{date}; {end}"
+
+
+def _resizing_text(proposal: Proposal, resizing: Resizing) -> str:
+    """Return how many replicas there will be, who may connect if that changes, and what machines are added for it."""
+    lines = [
+        heading(f"{proposal.deployment.name}: number of replicas"),
+        f"  replicas  {resizing.before.words} -> {resizing.after.words}",
+        changes_text(proposal.changes),
+    ]
+    room = resizing.headroom
+    if room.added_usd_per_hour:
+        date = room.price_date and f" ({dated(room.price_date, estimated=room.estimated)})"
+        lines.append(f"  up to {usd(room.added_usd_per_hour, estimated=room.estimated)} an hour more{date}")
     return "\n".join(filter(None, lines))
 
 
@@ -105,7 +127,9 @@ def _recreating(update: Update) -> Iterator[str]:
 def _rolling(update: Update) -> Iterator[str]:
     """Yield the effects on clients: the URL is that of a proxy, which stays, or that of the new machine."""
     costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
-    more = plural(update.at_a_time, "more replica") if update.at_a_time else "a second machine"
+    more = "a second machine" if update.steps == 1 else f"more machines, in {update.steps} steps,"
+    if update.at_a_time:
+        more = plural(update.at_a_time, "more replica")
     yield f"  extra     {more} for about {duration(update.overlap_s)}{costs}"
     if update.at_a_time:
         yield "  front     once the first new replica has been verified, both revisions serve until all are replaced:"
@@ -114,7 +138,8 @@ def _rolling(update: Update) -> Iterator[str]:
         yield "  address   stays: it moves to the new machine once that is verified and the old one has drained"
         yield f"  downtime  new requests are refused for up to {duration(update.downtime_s)}, while the old one drains"
     elif update.stable:
-        yield f"  front     new requests go to the new machine {update.moves}: none are refused"
+        moved = f"none are refused: new requests go to the new machine {update.moves}"
+        yield wrapped(moved, first="  front     ", rest=" " * 12)
     else:
         yield "  address   changes once the new machine is verified; the old one refuses new requests from then on"
         yield "            (with --static-ip it stays in later updates)"
@@ -123,13 +148,18 @@ def _rolling(update: Update) -> Iterator[str]:
 
 def _start_text(proposal: Proposal) -> str:
     deployment = proposal.deployment
-    price = _hourly(deployment) or "no price: it runs on your own hardware"
+    price = hourly(deployment) or "no price: it runs on your own hardware"
     return "\n".join((heading(f"{deployment.name}: start it again"), changes_text(proposal.changes), f"  {price}"))
 
 
-def _hourly(deployment: Deployment) -> str:
-    price = deployment.usd_per_hour
-    return "" if price is None else f"{usd(price, estimated=deployment.estimated)} an hour"
+def hourly(deployment: Deployment) -> str:
+    """Return the price an hour; of nodes that a cluster added for the deployment, that of the plan. Empty for none."""
+    price, plan = deployment.usd_per_hour, deployment.plan
+    if price is not None:
+        return f"{usd(price, estimated=deployment.estimated)} an hour"
+    if plan is None or not plan.chosen.is_added:
+        return ""
+    return f"{usd(plan.cost.usd_per_hour, estimated=plan.chosen.estimated)} an hour for new nodes"
 
 
 def _surplus_text(proposal: Proposal) -> str:
@@ -164,7 +194,7 @@ def up_text(outcome: UpOutcome, request: Request | None = None) -> str:
     if update is not None and update.strategy == "rolling" and not update.stable:
         grace = duration(update.drain_s)
         lines.append(f"  the address has changed; in-flight requests at the old one had {grace} to finish")
-    price = _hourly(deployment) or "it keeps running on your own hardware"
+    price = hourly(deployment) or "it keeps running on your own hardware"
     end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.api import target_of
+from tgi_deploy.cli.views.deployment import hourly
 from tgi_deploy.cli.views.ends import ends_cell, ends_lines
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.text import one_line, plural, printable, usd, usd_spent
@@ -87,11 +88,15 @@ def _cost_words(status: Status) -> str:
     estimated = status.deployment is not None and status.deployment.estimated
     total = status.spent.usd if status.spent else None
     so_far = f"; {usd_spent(total, estimated=estimated)} so far" if total else ""
-    if status.missing:
+    if status.missing and not status.usd_per_hour:
         return f"nothing now: no running machine{so_far}"
-    price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
+    price = status.usd_per_hour
+    stopped = " for its disk" if status.stopped else " without a machine" if status.missing else ""
     most = "at most " if status.recorded is not None and status.recorded.current.any_pool else ""
-    return "-" if price is None else f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
+    if price is None:
+        planned = hourly(status.deployment) if status.deployment is not None else ""
+        return f"{planned}, by the plan" if planned else "-"
+    return f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:
@@ -162,7 +167,7 @@ def rows_text(rows: Sequence[Row]) -> str:
             (row.model or "-").rpartition("/")[2],
             row.instance_type or "-",
             row.region,
-            "-" if row.missing else usd(row.usd_per_hour, estimated=row.estimated),
+            "-" if row.missing and not row.usd_per_hour else usd(row.usd_per_hour, estimated=row.estimated),
             row.endpoint or "-",
             "-" if row.missing else ends_cell(row.ends),
         )

@@ -159,10 +159,10 @@ def _broken_promises(limits: Limits, pins: Mapping[str, str], load: Load, model:
     if limits.max_total_tokens < promised:
         yield f"--max-total-tokens {limits.max_total_tokens} is less than a planned request of {promised} tokens"
     if limits.max_input_tokens < load.input_tokens:
-        yield f"--max-input-tokens {limits.max_input_tokens} is less than the promised {load.input_tokens}"
+        yield f"--max-input-tokens {limits.max_input_tokens} is less than the planned {load.input_tokens}"
     admitted = int(pins.get("--max-concurrent-requests", load.concurrency))
     if admitted < load.concurrency:
-        yield f"--max-concurrent-requests {admitted} is fewer than the promised {load.concurrency} at once"
+        yield f"--max-concurrent-requests {admitted} is fewer than the planned {load.concurrency} at once"
     if limits.max_total_tokens > max(longest, load.context_tokens):
         yield f"--max-total-tokens {limits.max_total_tokens} is more than the {longest} that the model supports"
 

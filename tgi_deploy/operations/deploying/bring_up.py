@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
     from tgi_deploy.operations.deploying.heal import Fix
+    from tgi_deploy.operations.deploying.proposal import Proposal
     from tgi_deploy.operations.deploying.service import ReadyLevel
-    from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
+    from tgi_deploy.operations.deploying.up import Decision, UpOutcome
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.base import Value

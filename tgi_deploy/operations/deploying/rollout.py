@@ -48,6 +48,9 @@ class EarlyFront(Protocol):
     def moves(self) -> str:
         """When it does so, in words that follow "new requests go to the new machine"."""
 
+    def steps(self, deployment: Deployment) -> int:
+        """Return in how many steps it replaces the machines, one part of them after the other."""
+
 
 @runtime_checkable
 class SteppedFront(Front, Protocol):
@@ -75,7 +78,8 @@ class Update:
 
     `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take. `stable` is whether
     the URL stays the same, `moves` when new requests go to the new machine. Two machines run for at most `overlap_s`,
-    which costs `extra_usd` more. `at_a_time`: how many replicas are replaced at a time, 0 for all.
+    which costs `extra_usd` more: in several `steps`, for a part of the replicas each. `at_a_time`: how many replicas a
+    front of two revisions replaces in a step, 0 for all.
     """
 
     source: int
@@ -90,6 +94,7 @@ class Update:
     drain_s: int
     overlap_s: int
     extra_usd: Decimal | None
+    steps: int = 1
     at_a_time: int = 0
 
 
@@ -125,10 +130,17 @@ def relaunched(deployment: Deployment, plan: Plan, launch: Launch, *, at: dateti
 
 
 def update_of(
-    deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None, *, first_replicas: int = 0
+    deployment: Deployment,
+    plan: Plan,
+    candidate: Candidate,
+    front: Front | None,
+    others: tuple[Candidate, ...] = (),
+    *,
+    first_replicas: int = 0,
 ) -> Update | None:
     """Return the effects of the update; None without an update, or without a record of what is running.
 
+    `others` are what the cloud may rent instead of the candidate: the costliest counts for the extra price.
     `first_replicas`: how many the new machine starts with; 0 for all.
     """
     rollout, current = deployment.rollout, deployment.current
@@ -138,11 +150,12 @@ def update_of(
     moved = moved_machines(plan, rolling=rolls)
     starts_s = round(sum(phase.expected_s for phase in estimate(candidate, moved=moved)))
     drain_s = current.grace_s if front is None else front.grace_s(deployment)
+    each_s, price = starts_s + drain_s, candidate.rent_usd_per_hour
+    most = max((item.rent_usd_per_hour or Decimal(0) for item in (candidate, *others)), default=Decimal(0))
     at_a_time = first_replicas if rolls and first_replicas < candidate.replicas else 0
-    rounds = -(-candidate.replicas // at_a_time) if at_a_time else 1
-    share = Decimal(at_a_time or candidate.replicas) / candidate.replicas
-    overlap_s = rounds * (starts_s + drain_s) if rolls else 0
-    price = candidate.rent_usd_per_hour
+    steps = -(-candidate.replicas // at_a_time) if at_a_time else _steps(front, deployment) if rolls else 1
+    # Each machine runs beside its successor in one of the steps; as many replicas at a time do so in each.
+    doubled = Decimal(steps * at_a_time) / candidate.replicas if at_a_time else Decimal(1)
     return Update(
         source=current.number,
         destination=rollout.destination,
@@ -154,14 +167,19 @@ def update_of(
         stable=front is not None and front.stable,
         moves=_moves(front),
         drain_s=drain_s,
-        overlap_s=overlap_s,
-        extra_usd=None if price is None or not rolls else price * share * overlap_s / 3600,
+        overlap_s=steps * each_s if rolls else 0,
+        extra_usd=None if price is None or not rolls else most * doubled * each_s / 3600,
+        steps=steps,
         at_a_time=at_a_time,
     )
 
 
 def _moves(front: object) -> str:
     return front.moves if isinstance(front, EarlyFront) else "once it has been verified"
+
+
+def _steps(front: object, deployment: Deployment) -> int:
+    return front.steps(deployment) if isinstance(front, EarlyFront) else 1
 
 
 def _rows(old: PlanDocument, new: PlanDocument) -> Iterator[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.current_state import current_machine
@@ -17,12 +17,12 @@ from tgi_deploy.operations.planning.option_texts import replicas_of
 from tgi_deploy.operations.watching.ledger import PRICED, RESIZED
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.targets.protocol import Scaling
-from tgi_deploy.text import quoted
+from tgi_deploy.text import plural, quoted
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.request import Replicas
 from tgi_deploy.values.resource import TAG_PRICE
-from tgi_deploy.values.supply import usd_per_month
+from tgi_deploy.values.supply import Headroom, usd_per_month
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import PlanDocument, PlannedCost
     from tgi_deploy.values.supply import CostLine
 
-# What a range may lack for its largest number.
-_ROOM: Final = frozenset({"no_free_gpus", "cluster_quota"})
-
 
 @runtime_checkable
 class Cutting(Protocol):
@@ -44,6 +41,26 @@ class Cutting(Protocol):
 
     def cut_off(self, deployment: Deployment) -> Problem | None:
         """Return the warning about the requests that may be cut off; None if all have enough time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resizing:
+    """A change of a running deployment's replicas. `warnings` are about what it cuts off, lacks and costs."""
+
+    before: Replicas
+    after: Replicas
+    headroom: Headroom
+    warnings: tuple[Problem, ...] = ()
+
+    def sentence(self, change: str = "became") -> str:
+        """Return what happens to them: `1 replica became 1..4`."""
+        before = self.before
+        number = f"{before.words} replicas" if before.varies else plural(before.least, "replica")
+        return f"{number} {change} {self.after.words}"
+
+    def remark(self, *, dry_run: bool) -> Problem:
+        """Return the warning that they have changed, or would."""
+        return warning("replicas_changed", self.sentence("would become") if dry_run else self.sentence())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,30 +96,34 @@ def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True)
                 hint="use the computer that brought it up, or run the same 'up' here to adopt it if nothing differs",
             )
         own = as_value(recorded.current.options, context.target(recorded.target).options, "options")
-        return resized(context, recorded, replicas, own, wait=wait)
+        range_stays = context.target(recorded.target).facts.range_of_revision
+        before = one(size_of(recorded)) if range_stays else bounds_of(recorded)
+        resizing = _resizing(_scaling(context, recorded), recorded, before, replicas)
+        for item in resizing.warnings:
+            context.reporter.warn(item)
+        return resized(context, recorded, resizing, own, wait=wait)
 
 
 def resized(
-    context: Context, deployment: Deployment, replicas: Replicas, options: Value, *, wait: bool
+    context: Context, deployment: Deployment, resizing: Resizing, options: Value, *, wait: bool
 ) -> ScaleOutcome:
     """Set a recorded deployment's replicas. `options` are the target's. Raises the errors of `scale`."""
     target, machine, executor = _scaling(context, deployment), deployment.machine, context.executor()
-    recorded, range_stays = bounds_of(deployment), context.target(deployment.target).facts.range_of_revision
-    before = one(size_of(deployment)) if range_stays else recorded
-    remarks = _check_room(context, target, deployment, replicas)
+    before, replicas = resizing.before, resizing.after
+    range_stays = context.target(deployment.target).facts.range_of_revision
     changes = target.follow(deployment, replicas, options)
-    sized = _with_size(deployment, replicas, recorded if range_stays else replicas)
+    sized = _with_size(deployment, replicas, bounds_of(deployment) if range_stays else replicas)
     deployment = executor.execute(executor.save(sized), changes)
     if machine is not None and not replicas.varies:
         context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": replicas.least})
     if machine is not None:
         data = event_data(machine, machine.attributes, deployment)
-        executor.event(deployment, RESIZED, f"{before.words} replicas became {replicas.words}", data=data)
+        executor.event(deployment, RESIZED, resizing.sentence(), data=data)
         _tag_price(context, deployment, machine)
     ready = all_ready(context, deployment) if wait else None
     if ready is not None:
         deployment = in_its_pool(context, deployment)
-    return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready, remarks=remarks)
+    return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready, remarks=resizing.warnings)
 
 
 def in_its_pool(context: Context, deployment: Deployment) -> Deployment:
@@ -192,25 +213,19 @@ def _planned(plan: Plan, number: int) -> Plan:
     return replaced(plan, chosen=replaced(plan.chosen, replicas=number, cost=cost))
 
 
-def with_replicas(
-    context: Context, request: LaunchRequest, deployment: Deployment, *, dry_run: bool
-) -> tuple[Deployment, tuple[Problem, ...]]:
-    """Set an existing deployment's replicas to those of the plan; return the record and warnings about the change."""
+def resizing_of(context: Context, request: LaunchRequest, deployment: Deployment) -> Resizing | None:
+    """Return how the plan changes the replicas of an existing deployment; None if they stay. Raises as `scale` does."""
     asked, target = request.plan.request.replicas, context.target(deployment.target)
     if deployment.plan is None or not isinstance(target, Scaling):
-        return deployment, ()
+        return None
     replicas = asked if asked.varies else one(request.plan.chosen.replicas)
     live = target.autoscaler(deployment)
     before = Replicas(least=live.least, most=live.most) if live else one(size_of(deployment))
+    if before == replicas and asked.most is not None and not asked.varies:
+        before = one(target.running(deployment))  # a change may have been killed after it was recorded
     if before == replicas:
-        return deployment, ()
-    if dry_run:
-        remarks = _check_room(context, target, deployment, replicas)
-        changed = warning("replicas_changed", f"{before.words} replicas would become {replicas.words}")
-        return deployment, (changed, *remarks)
-    done = resized(context, deployment, replicas, request.options, wait=request.wait)
-    changed = warning("replicas_changed", f"{before.words} replicas became {replicas.words}")
-    return done.deployment, (changed, *done.remarks)
+        return None
+    return _resizing(target, deployment, before, replicas)
 
 
 def _with_size(deployment: Deployment, replicas: Replicas, range_: Replicas) -> Deployment:
@@ -256,31 +271,25 @@ def _scaling(context: Context, deployment: Deployment) -> Scaling:
     return target
 
 
-def _check_room(context: Context, target: Scaling, deployment: Deployment, replicas: Replicas) -> tuple[Problem, ...]:
-    """Return the warnings about a smaller number that may cut off requests, and about what room for more costs.
+def _resizing(target: Scaling, deployment: Deployment, before: Replicas, replicas: Replicas) -> Resizing:
+    """Return the change with its warnings and its price.
 
     Raises DeployError for a shortage of room; a range may have room for its least number only.
     """
-    running, found = target.running(deployment), list[Problem]()
+    running = target.running(deployment)
     cut = target.cut_off(deployment) if replicas.least < running and isinstance(target, Cutting) else None
-    if cut is not None:
-        found.append(cut)
-    costs = list[Problem]()  # those of the largest number that there is room for
-    for number in dict.fromkeys((replicas.least, replicas.most or replicas.least)):
-        shortage = target.shortage(deployment, number - running) if number > running else None
-        if shortage is None:
-            continue
-        if shortage.severity == "warning":
-            costs = [shortage]
-        elif shortage.severity == "error" and number > replicas.least and shortage.code in _ROOM:
-            text = f"at most {number} replicas: {shortage.message}"
-            found.append(warning("no_room_to_grow", text, "more start only once there is room for them"))
-        elif shortage.severity == "error":
+    more = (replicas.most or replicas.least) > running
+    headroom = target.headroom(deployment, running, replicas) if more else Headroom()
+    for shortage in headroom.problems:
+        if shortage.severity == "error":
             raise DeployError(
                 shortage.code,
-                f"scaling '{deployment.name}' to {number}: {shortage.message}",
+                f"scaling '{deployment.name}' to {replicas.words}: {shortage.message}",
                 hint=f"{shortage.hint}; nothing has changed",
             )
-    for item in (*found, *costs):
-        context.reporter.warn(item)
-    return (*found, *costs)
+    return Resizing(
+        before=before,
+        after=replicas,
+        headroom=headroom,
+        warnings=(*([cut] if cut is not None else ()), *headroom.problems),
+    )

@@ -41,8 +41,9 @@ from tgi_deploy.operations.deploying.failure_report import (
     report_still_serving,
     with_diagnosis,
 )
-from tgi_deploy.operations.deploying.in_place import NETWORK, network_steps, networks_of, with_limits, with_networks
+from tgi_deploy.operations.deploying.in_place import network_steps, networks_of, with_limits, with_networks
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, started, step_of, stopped_machine
+from tgi_deploy.operations.deploying.proposal import Proposal
 from tgi_deploy.operations.deploying.readiness import keep_certificate, wait
 from tgi_deploy.operations.deploying.rolling import (
     begin,
@@ -59,18 +60,16 @@ from tgi_deploy.operations.deploying.rolling import (
     withdraw,
 )
 from tgi_deploy.operations.deploying.rollout import beside, next_revision, not_planned_again, relaunched, update_of
-from tgi_deploy.operations.deploying.scaling import in_its_pool, keeping_size, with_replicas
+from tgi_deploy.operations.deploying.scaling import in_its_pool, keeping_size, resized, resizing_of
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
 from tgi_deploy.operations.launching.traffic import accepts_plaintext, check_key, url_to
-from tgi_deploy.operations.planning.documents import credits_on, interruptions
 from tgi_deploy.operations.removing.created_by_run import Existing, remove_created, remove_new
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.limits import LeaseKeeper, Running
-from tgi_deploy.operations.watching.lookup import price_of_all
 from tgi_deploy.operations.watching.status import added_rules
-from tgi_deploy.planner.time_to_ready import estimate, moved_machines, phases_of_start
+from tgi_deploy.planner.time_to_ready import estimate, moved_machines
 from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.rollout.stages import (
     as_recreate,
@@ -93,75 +92,20 @@ from tgi_deploy.values.resource import ChangeSet, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from decimal import Decimal
 
     from tgi_deploy.operations.deploying.acceptance import Judge
-    from tgi_deploy.operations.deploying.rollout import Origin, RevisionPlanner, Update
+    from tgi_deploy.operations.deploying.rollout import Origin, RevisionPlanner
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.targets.protocol import Attempt, Launch
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
-    from tgi_deploy.values.ends import Ends, Spent
-    from tgi_deploy.values.plan import Candidate, Plan
-    from tgi_deploy.values.plan_document import PlannedCredits, PlannedInterruptions
+    from tgi_deploy.values.ends import Spent
+    from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Found, Step
 
 # `retry`: remove the machine and try again with another plan, without rolling back in between.
 Decision = Literal["keep", "remove", "retry"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proposal:
-    """The change to confirm. `surplus` are other machines than the serving one, which would be terminated.
-
-    `ends` are the limits. `cidrs`, or else `reached`, is who may connect. `update` is None if nothing is replaced.
-    """
-
-    deployment: Deployment
-    candidate: Candidate
-    changes: ChangeSet
-    zone: str
-    ends: Ends
-    cidrs: tuple[str, ...] = ()
-    findings: tuple[Problem, ...] = ()
-    surplus: tuple[Found, ...] = ()
-    update: Update | None = None
-    reached: str = ""
-
-    @property
-    def warnings(self) -> tuple[Problem, ...]:
-        """Return the warnings before confirmation, including surplus machines."""
-        warned = [item for item in self.findings if item.severity == "warning"]
-        return (*warned, *(surplus_warning(self.deployment, machine) for machine in self.surplus))
-
-    @property
-    def surplus_usd_per_hour(self) -> Decimal | None:
-        return price_of_all(self.deployment, self.surplus)
-
-    @property
-    def credits(self) -> PlannedCredits | None:
-        """Return how long credits cover the bill; None without credits."""
-        return credits_on(self.candidate.cost.usd_per_hour, self.candidate.offer.credits)
-
-    @property
-    def interruptions(self) -> PlannedInterruptions | None:
-        """Return the price including interruptions; None if the machine is never reclaimed."""
-        return interruptions(self.candidate)
-
-    @property
-    def ready_s(self) -> float:
-        """Return the expected seconds until the engine answers."""
-        return sum(phase.expected_s for phase in phases_of_start(self.candidate))
-
-    @property
-    def ends_surplus_alone(self) -> bool:
-        ends = bool(self.changes.steps) and all(step.action == "delete" for step in self.changes.steps)
-        return ends and not self.changes_networks_alone
-
-    @property
-    def changes_networks_alone(self) -> bool:
-        return bool(self.changes.steps) and all(step.kind == NETWORK for step in self.changes.steps)
 
 
 class UpRequest(LaunchRequest, frozen=True, kw_only=True):
@@ -264,18 +208,25 @@ def _change_in_place(
     seen: Sequence[Found],
 ) -> UpOutcome:
     """Record the request, and change limits and networks of the existing machine."""
-    change = networks_of(launch, seen)
+    change, resizing = networks_of(launch, seen), resizing_of(context, request, deployment)
     proposal = _in_place_proposal(request, deployment, network_steps(change, deployment.region))
-    if change.removed and (unchanged := _without_action(request, proposal)) is not None:
+    if resizing is not None:
+        proposal = replace(proposal, resizing=resizing, findings=resizing.warnings)
+        for item in resizing.warnings:
+            context.reporter.warn(item)
+    proposed = bool(change.removed) or resizing is not None
+    if proposed and not request.dry_run and (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
     if deployment != recorded and not request.dry_run:
         deployment = restore_limits(context, recorded, deployment, seen)
     better = tuple(better_choice(deployment, request.plan))
     deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
-    deployment, sized = with_replicas(context, request, deployment, dry_run=request.dry_run)
+    if resizing is not None and not request.dry_run:
+        deployment = resized(context, deployment, resizing, request.options, wait=request.wait).deployment
+    sized = (resizing.remark(dry_run=request.dry_run),) if resizing is not None else ()
     remarks = (*moved, *sized, *with_networks(launch, seen, change, dry_run=request.dry_run), *better)
-    proposed = proposal if change.removed else None
-    return UpOutcome(deployment=deployment, changed=bool(change.removed), proposal=proposed, remarks=remarks)
+    changed, shown = proposed and not request.dry_run, proposal if proposed else None
+    return UpOutcome(deployment=deployment, changed=changed, proposal=shown, remarks=remarks)
 
 
 def _in_place_proposal(request: UpRequest, deployment: Deployment, steps: tuple[Step, ...]) -> Proposal:
@@ -364,7 +315,7 @@ def _end_surplus(
 
 def _without_action(request: UpRequest, proposal: Proposal) -> UpOutcome | None:
     """Return the outcome of a dry run or a declined confirmation; None to proceed."""
-    declined = not request.dry_run and bool(proposal.changes.changes) and not request.confirm(proposal)
+    declined = not request.dry_run and proposal.asks and not request.confirm(proposal)
     if not (request.dry_run or declined):
         return None
     return UpOutcome(deployment=proposal.deployment, changed=False, proposal=proposal, declined=declined)
@@ -429,7 +380,9 @@ def _proposal(
         cidrs=attempt.cidrs,
         ends=attempt.ends,
         zone=attempt.zone,
-        update=update_of(deployment, request.plan, attempt.candidate, front, first_replicas=request.first_replicas),
+        update=update_of(
+            deployment, request.plan, attempt.candidate, front, attempt.others, first_replicas=request.first_replicas
+        ),
         reached=context.target(request.target).facts.reached,
     )
 

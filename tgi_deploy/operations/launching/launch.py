@@ -40,7 +40,12 @@ class Launched:
 
 def first_attempt(launch: Launch, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
     """Return the first attempt of a launch, without changing anything. Raises DeployError if it is impossible."""
-    return next(launch.attempts(lambda: (only_launched(deployment), seen)))
+    return next(launch.attempts(lambda: (_seen_by_launch(deployment), seen)))
+
+
+def _seen_by_launch(deployment: Deployment) -> Deployment:
+    """Return the record with only the revision that is being brought up, and whether another one serves beside it."""
+    return replaced(only_launched(deployment), rollout=deployment.rollout if deployment.rolling else None)
 
 
 def launch_replica(context: Context, launch: Launch, plan: Plan, deployment: Deployment) -> Launched:
@@ -53,7 +58,9 @@ def launch_replica(context: Context, launch: Launch, plan: Plan, deployment: Dep
         )
         ours = owned_by(seen, deployment.id)
         reject_concurrent_update(deployment, ours)
-        return only_launched(deployment), [found for found in ours if found not in serving_resources(deployment, ours)]
+        return _seen_by_launch(deployment), [
+            found for found in ours if found not in serving_resources(deployment, ours)
+        ]
 
     for attempt in launch.attempts(look):
         deployment = executor.save(described(deployment, attempt, plan, launch, context.clock))

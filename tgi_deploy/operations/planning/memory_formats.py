@@ -60,7 +60,7 @@ def format_of(row: Mapping[str, str]) -> Format:
         if any(mark in text for mark in marks):
             return made(text) if callable(made) else made
     if text and not any(word in text for word in _UNQUANTIZED_WORDS):
-        raise InputError("bad_cases", f"{text[:80]!r} is not a known number format", hint="Write awq int4.")
+        raise InputError("bad_cases", f"{text[:80]!r} is not a known number format", hint="write awq int4, for example")
     return UNQUANTIZED
 
 

@@ -92,7 +92,7 @@ class Setup:
             raise InputError(
                 "bad_cases",
                 f"this metric was never measured for {self.engine}",
-                hint="Ask for weights or the peak instead.",
+                hint="ask for weights or the peak instead",
             )
         return float(value)
 
@@ -168,9 +168,7 @@ def _number(row: Mapping[str, str], column: str, *, most: float = 1e12) -> float
 
 
 def _bad_number(column: str, text: str, wanted: str) -> InputError:
-    return InputError(
-        "bad_cases", f"{column} is {text[:80]!r}, not {wanted}", hint=f"Give {wanted}, or leave it empty."
-    )
+    return InputError("bad_cases", f"{column} is {text[:80]!r}, not {wanted}", hint=f"give {wanted}, or leave it empty")
 
 
 def _model(row: Mapping[str, str], catalog: Catalog) -> ModelSpec:

@@ -62,7 +62,7 @@ def concurrency_of(text: str) -> int | None:
         raise InputError(
             "bad_usage",
             f"--concurrency {text[:40]!r} is neither a positive whole number nor 'saturated'",
-            hint="Write --concurrency 8, for example, or --concurrency saturated.",
+            hint="write --concurrency 8, for example, or --concurrency saturated",
         )
     return int(text)
 
@@ -130,7 +130,7 @@ def predict_cases(text: str, catalog: Catalog) -> list[dict[str, Any]]:
         rows, header = list(reader), frozenset(reader.fieldnames or ())
     except csv.Error as error:
         raise InputError(
-            "bad_cases", f"reading the cases failed: {error}", hint="Give a CSV file with a header."
+            "bad_cases", f"reading the cases failed: {error}", hint="give a CSV file with a header"
         ) from error
     kind = _kind_of(header)
     return [_predicted(row, kind, catalog) for row in rows]
@@ -145,7 +145,7 @@ def _kind_of(header: frozenset[str]) -> CaseKind:
     raise InputError(
         "bad_cases",
         f"the header matches no kind of case; for {nearest.name} cases it lacks {missing}",
-        hint=f"Speed cases need the columns {', '.join(sorted(predict_speed.COLUMNS))}.",
+        hint=f"speed cases need the columns {', '.join(sorted(predict_speed.COLUMNS))}",
     )
 
 

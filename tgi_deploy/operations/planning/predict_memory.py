@@ -69,7 +69,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Prediction:
 
 
 def _bad_case(message: str) -> InputError:
-    return InputError("bad_cases", message, hint="Give a row like those of profiles/memory/measured.csv.")
+    return InputError("bad_cases", message, hint="give a row like those of profiles/memory/measured.csv")
 
 
 def _graph_spread(metric: memory_formats.Metric) -> float:

@@ -78,7 +78,7 @@ def _check_weights(setup: Setup, constants: Constants) -> None:
             "does_not_fit",
             f"the weights take {weights / 1e9:,.1f} GB, but {setup.num_shard} x {setup.accelerator.name} have"
             f" {memory / 1e9:,.1f} GB",
-            hint="Write more accelerators in the column tp, or a weight_dtype with fewer bits.",
+            hint="write more accelerators in the column tp, or a weight_dtype with fewer bits",
         )
 
 
@@ -242,4 +242,4 @@ def _number(row: Mapping[str, str], column: str) -> float:
 
 def _bad(column: str, value: str, wanted: str) -> InputError:
     found = f"is {value[:80]!r}" if value else "is empty"
-    return InputError("bad_cases", f"{column} {found}, not {wanted}", hint=f"Give {wanted} in the column {column}.")
+    return InputError("bad_cases", f"{column} {found}, not {wanted}", hint=f"give {wanted} in the column {column}")

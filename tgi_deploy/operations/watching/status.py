@@ -19,6 +19,7 @@ from tgi_deploy.operations.watching.lookup import (
     price_of,
     price_of_all,
     second_machines,
+    standing_price,
     tagged_deployment,
 )
 from tgi_deploy.operations.watching.starting import console_of, starting
@@ -29,6 +30,7 @@ from tgi_deploy.rollout.stages import is_promoted, next_commands
 from tgi_deploy.targets.protocol import Scaling
 from tgi_deploy.values.names import is_name
 from tgi_deploy.values.resource import (
+    DESCRIPTION_ONLY,
     FOREIGN_RULES,
     RECLAIMED,
     TAG_ID,
@@ -100,10 +102,11 @@ class Status:
 
     @property
     def missing(self) -> bool:
-        """Whether its recorded machine no longer exists."""
-        record = self.recorded.machine if self.recorded else None
+        """Whether its recorded machine no longer exists, or only its description does."""
+        record, seen = self.recorded.machine if self.recorded else None, self.machine_seen
         known = record is not None and "id" in record.attributes
-        return known and self.machine is None and not self.late and self.not_searched is None
+        gone = self.machine is None or (seen is not None and DESCRIPTION_ONLY in seen.attributes)
+        return known and gone and not self.late and self.not_searched is None
 
     @property
     def not_responding(self) -> bool:
@@ -128,8 +131,8 @@ class Status:
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """Return the current hourly cost; None if unknown."""
-        return price_of(self.recorded, self.seen)
+        """Return the current hourly cost; None if unknown. Without a machine, that is what is billed beside it."""
+        return standing_price(self.recorded, self.seen) if self.missing else price_of(self.recorded, self.seen)
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -382,7 +385,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
         if found.attributes.get("instance_type", "") not in {"", recorded.plan.chosen.instance_type}
     )
     differences.extend(
-        warning("not_running", f"{found.kind} {found.id} is {found.state}", key=found.key)
+        warning("not_running", f"{found.kind} {found.id}: {_why_not_running(found)}", key=found.key)
         for found in seen
         if found.id in known and not found.alive and not (recorded and recorded.status == found.state == "stopped")
     )
@@ -394,6 +397,10 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
         if found.attributes.get(UNSERVED)
     )
     return [*differences, *added_rules(context, seen)]
+
+
+def _why_not_running(found: Found) -> str:
+    return found.attributes.get(DESCRIPTION_ONLY) or f"it is {found.state}"
 
 
 def _beside(context: Context, recorded: Deployment | None, found: Found) -> bool:

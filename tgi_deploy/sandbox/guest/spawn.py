@@ -17,7 +17,7 @@ import tgi_deploy
 from tgi_deploy.sandbox.processes import end_group, group_exists, signal_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _DRAIN_S = 1.0
 
@@ -63,6 +63,29 @@ class Job:
         while group_exists(self.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
         self._record.unlink(missing_ok=True)
+
+
+def stub_words(
+    *,
+    release: str,
+    listen: str,
+    hardware: Iterable[str],
+    speed: float,
+    faults: Iterable[str],
+    arguments: Iterable[str],
+    more: Iterable[str] = (),
+) -> list[str]:
+    """Return the stub server's module and its arguments, for `Spawner.start_module`.
+
+    `listen`: HOST:PORT. `hardware` and `more` are further options, `arguments` those of the container's engine.
+    """
+    return [
+        *("tgi_deploy.sandbox.engine", "--environment-from-stdin"),
+        *("--version", release, "--listen", listen, *hardware),
+        *("--speed", f"{speed:g}", *more),
+        *(word for fault in faults for word in ("--fault", fault)),
+        *("--", *arguments),
+    ]
 
 
 class Spawner:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy.sandbox.addresses import can_bind, free_ports
 from tgi_deploy.sandbox.guest.server import value_of
+from tgi_deploy.sandbox.guest.spawn import stub_words
 from tgi_deploy.sandbox.hardware import image_sizes
 from tgi_deploy.sandbox.kubernetes.logs import Log
 from tgi_deploy.sandbox.kubernetes.nodes import GPU, hardware, now
@@ -181,13 +182,14 @@ class Pod:
         )
         faults = [fault for fault in settings.faults.get(self._release, ()) if fault != OOM_KILLED]
         return self._spawner.start_module(
-            [
-                *("tgi_deploy.sandbox.engine", "--environment-from-stdin"),
-                *("--version", self._release, "--listen", f"{listen[0]}:{listen[1]}", *self._visible()),
-                *("--speed", f"{settings.speed:g}"),
-                *(word for fault in faults for word in ("--fault", fault)),
-                *("--", *arguments),
-            ],
+            stub_words(
+                release=self._release,
+                listen=f"{listen[0]}:{listen[1]}",
+                hardware=self._visible(),
+                speed=settings.speed,
+                faults=faults,
+                arguments=arguments,
+            ),
             variables=environment,
             line=self.logs.add,
             environment=path,

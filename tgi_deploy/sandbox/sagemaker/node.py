@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
-import tgi_deploy
 from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox.addresses import free_ports
+from tgi_deploy.sandbox.guest.spawn import stub_words
 from tgi_deploy.sandbox.hardware import hardware_of
 from tgi_deploy.sandbox.sagemaker.rules import release_of
 
@@ -163,27 +159,20 @@ class Node:
             self._line("HF_MODEL_ID must be set")
             return None
         self.address = ("127.0.0.1", free_ports(1)[0])
-        known = self.spawner.environment
-        more = {
-            "PYTHONPATH": str(Path(tgi_deploy.__file__).resolve().parent.parent),
-            KEPT_MODELS: str(models_folder(os.environ).absolute()),
-        }
-        with suppress(OSError), TemporaryFile(dir=known["HOME"]) as given:
-            given.write(json.dumps(variables).encode())
-            given.seek(0)
-            return self.spawner.start(list(self._command()), line=self._line, environment=known | more, stdin=given)
-        return None
-
-    def _command(self) -> Iterator[str]:
-        host, port = self.address
         found = hardware_of(self.spec.instance_type.removeprefix("ml."))
-        yield from (sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.engine", "--environment-from-stdin")
-        yield from ("--version", release_of(self.spec.image), "--listen", f"{host}:{port}")
-        yield from ("--accelerator", found.accelerator or "none", "--gpus", str(found.gpu_count))
-        yield from ("--memory-bytes", str(found.memory_bytes), "--speed", f"{self.spec.speed:g}")
-        for fault in self.spec.faults:
-            yield from ("--fault", fault)
-        yield from ("--", "--port", "8080")
+        accelerators = ("--accelerator", found.accelerator or "none", "--gpus", str(found.gpu_count))
+        words = stub_words(
+            release=release_of(self.spec.image),
+            listen=f"{self.address[0]}:{self.address[1]}",
+            hardware=(*accelerators, "--memory-bytes", str(found.memory_bytes)),
+            speed=self.spec.speed,
+            faults=self.spec.faults,
+            arguments=("--port", "8080"),
+        )
+        environment = {**self.spawner.environment, KEPT_MODELS: str(models_folder(os.environ).absolute())}
+        with suppress(OSError):
+            return self.spawner.start_module(words, variables=variables, line=self._line, environment=environment)
+        return None
 
     def _environment(self) -> Iterator[tuple[str, str]]:
         """Yield the model's variables, and those that the entry point makes of them."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Where the gauges come from: the custom metrics API has those of each pod, the external one those of a Service.
 Source = Literal["pods", "external", "prometheus"]
 
-# Of the promised load of a replica, as for SageMaker: the rest is for requests that come while a replica starts.
+# Of the planned load of a replica, as for SageMaker: the rest is for requests that come while a replica starts.
 _SHARE: Final = 0.7
 # Kubernetes allows no longer period.
 _LONGEST_PERIOD_S: Final = 1800

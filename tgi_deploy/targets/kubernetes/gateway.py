@@ -1,4 +1,4 @@
-"""The HTTPRoute of a deployment: callers outside the cluster by a listener of the user's Gateway, with `--gateway`.
+"""The HTTPRoute of a deployment with `--gateway`: a listener of the user's Gateway serves callers outside the cluster.
 
 https://gateway-api.sigs.k8s.io/reference/1.4/spec/
 """
@@ -37,7 +37,7 @@ _WILDCARD: Final = "*."
 class Listener(Frozen, frozen=True, kw_only=True):
     """A listener for HTTP routes. `hostname` is empty for any host, `tls` whether it decrypts TLS.
 
-    `reach`: the namespaces whose routes it takes, as `All`, `Same` or `Selector`.
+    `reach`: the namespaces whose routes it accepts: `All`, `Same` or `Selector`.
     """
 
     gateway: str
@@ -57,13 +57,13 @@ class Listener(Frozen, frozen=True, kw_only=True):
         return self.hostname in {"", host}
 
     def why_not(self, options: KubernetesOptions, namespace: str) -> str:
-        """Return why it can't serve the host as the options ask; empty if no reason is known."""
+        """Return why it can't serve the host as the options ask, as a predicate; empty if no reason is known."""
         if self.tls is not options.encrypted:
-            return "without TLS" if options.encrypted else "with TLS, and --plaintext asks for plain HTTP"
+            return "has no TLS" if options.encrypted else "has TLS, but --plaintext asks for plain HTTP"
         if not self.serves(options.host or ""):
-            return f"for {printable(self.hostname)} only"
+            return f"serves only {printable(self.hostname)}"
         if self.reach == "Same" and self.gateway.partition("/")[0] != namespace:
-            return "for routes of its own namespace only"
+            return "accepts only routes of its own namespace"
         return ""
 
 
@@ -85,7 +85,7 @@ def _listeners(gateway: Reply) -> tuple[Listener, ...]:
 
 
 def _takes_http(item: Reply) -> bool:
-    """Return whether HTTP routes can attach to it: TLS that it only passes on can't be routed by HTTP."""
+    """Return whether HTTP routes can attach to a listener: one that passes TLS through can't read HTTP."""
     kinds = {kind.text("kind") for kind in item.optional_part("allowedRoutes").optional_parts("kinds")}
     passes_on = item.optional_part("tls").optional_text("mode") == "Passthrough"
     return item.text("protocol") in _PROTOCOLS and not passes_on and (not kinds or "HTTPRoute" in kinds)
@@ -114,7 +114,7 @@ class Routes(Dependents):
 
 
 def _refusal(route: Reply) -> str:
-    """Return why its controller does not serve a route, in its words; empty if it does, or has not looked yet."""
+    """Return why the controller refuses a route, in its words; empty if it serves it, or has not processed it yet."""
     for parent in route.optional_part("status").optional_parts("parents"):
         for condition in parent.optional_parts("conditions"):
             if condition.optional_text("type") in _NEEDED and condition.optional_text("status") == "False":
@@ -123,10 +123,10 @@ def _refusal(route: Reply) -> str:
 
 
 def gateway_findings(api: Api, options: KubernetesOptions) -> Iterator[Problem]:
-    """Yield why the listener would not serve the host as asked for."""
+    """Yield why the listener would not serve the host as the options ask."""
     namespace, name, wanted = options.listener
     if api.get(GATEWAY_API, "looking for the Gateway API", lambda _found: True) is None:
-        yield _unusable("the cluster does not have the Gateway API", "use an Ingress: leave --gateway out")
+        yield _unusable("the cluster does not have the Gateway API", "leave --gateway out to use an Ingress")
         return
     found = listeners(api, f"{GATEWAY_API}/namespaces/{namespace}/gateways/{name}")
     if found is None:
@@ -136,12 +136,12 @@ def gateway_findings(api: Api, options: KubernetesOptions) -> Iterator[Problem]:
     why = own.why_not(options, api.place.namespace) if own else ""
     if own is None or why:
         lacking = f"the Gateway {namespace}/{name} has no listener {wanted} for HTTP routes"
-        what = f"the listener {wanted} of {namespace}/{name} is {why}" if own else lacking
+        what = f"the listener {wanted} of {namespace}/{name} {why}" if own else lacking
         yield _unusable(what, _others(found, options, api.place.namespace))
 
 
 def _others(found: Sequence[Listener], options: KubernetesOptions, namespace: str) -> str:
-    """Return which listeners would do, in words."""
+    """Return a hint with the listeners that would serve the host, or else with what to add."""
     fits = [f"--gateway {item}" for item in found if not item.why_not(options, namespace)]
     how = "with TLS" if options.encrypted else "without TLS"
     return f"use {' or '.join(fits)}" if fits else f"add a listener for {options.host} {how} to the Gateway"

@@ -26,7 +26,6 @@ from tgi_deploy.targets.kubernetes.quotas import needs, short_of_quota
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, EXPOSING, REPLICAS, SERVICE, START, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.reply import Reply
-from tgi_deploy.text import plural
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_NAME
@@ -257,8 +256,9 @@ class KubernetesLaunch:
 
     def _room_findings(self, room: Room, number: int) -> Iterator[Problem]:
         most = (self._replicas.most or 0) if self._replicas.varies else 0
-        found = tuple(room.findings(number, most=most, budget=self.request.plan.request.budget_usd_per_hour))
-        yield from found or room.later(max(number, most))
+        budget = self.request.plan.request.budget_usd_per_hour
+        found = tuple(room.findings(number, most=most, budget=budget))
+        yield from found or room.later(max(number, most), budget)
         if room.new is None and found:
             yield from self.growth().notices
 
@@ -266,7 +266,9 @@ class KubernetesLaunch:
         machine = _machine_of(attempt)
         replaces = name if _ends_old(attempt) else ""
         each = needs(Reply.of(machine.properties["manifest"]["spec"]["template"]["spec"]))
-        yield from short_of_quota(self.cloud(self.place).api, each, _number_of(machine), replaces=replaces)
+        most = (self._replicas.most or 0) if self._replicas.varies else 0
+        api = self.cloud(self.place).api
+        yield from short_of_quota(api, each, _number_of(machine), most=most, replaces=replaces)
 
     def _growth_findings(self, attempt: Attempt, name: str, room: Room) -> Iterator[Problem]:
         """Yield what keeps the number of replicas from following the load, though not from starting."""
@@ -281,12 +283,7 @@ class KubernetesLaunch:
                 "scraped a pod",
                 hint=f"'tgi-deploy status {name}' shows later whether the replicas follow the load",
             )
-        if room.there + room.added < most:
-            yield warning(
-                "no_room_to_grow",
-                f"the nodes have room for {room.there} of at most {plural(most, 'replica')}{room.launched}",
-                hint="more start only once there are nodes for them",
-            )
+        yield from room.short_of(most)
 
     def _missing(self, attempt: Attempt) -> Iterator[Problem]:
         api = self.cloud(self.place).api

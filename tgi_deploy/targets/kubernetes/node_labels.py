@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class NodeSelector(Frozen, frozen=True, kw_only=True):
-    """The nodes of a GPU: those with any of these values of the label. `resource` is how pods request its GPUs.
+    """Selects the nodes whose `label` has one of the values. `resource`: the name by which pods request their GPUs.
 
-    `added`: an instance type that a pool may add, whose nodes count, too; `type_label` is the label of such types,
-    which a node has from its creation on.
+    `added`: an instance type that a pool may add, whose nodes are selected, too. `type_label`: the label with the
+    instance type, which a node has from its creation on.
     """
 
     label: str
@@ -51,7 +51,7 @@ class NodeSelector(Frozen, frozen=True, kw_only=True):
 
 
 class NodeLabels:
-    """`known` returns the accelerator of an instance type, or None; the first label that a node has decides."""
+    """The labels of nodes and what their values mean. Of those that name a GPU, the first that a node has decides."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -82,9 +82,9 @@ class NodeLabels:
 
     @property
     def karpenter(self) -> Mapping[str, Any]:
-        """Karpenter's names: its `api`, the group of a `node_class` on EC2, what its `labels` stand for, its GPUs.
+        """Karpenter's names: its `api`, the group of a `node_class` on EC2, the meaning of its `labels`, `gpu_names`.
 
-        `pool` and `market` are the labels with a node's NodePool and how it is rented.
+        `pool` and `market` are the labels with a node's NodePool and its market.
         """
         found: Mapping[str, Any] = self._document["karpenter"]
         return found
@@ -94,7 +94,7 @@ class NodeLabels:
         return {row["label"]: row["accelerators"] for row in self._document["labels"]}
 
     def selector(self, accelerator: str) -> NodeSelector:
-        """Return the nodes of an accelerator where it is not known which labels they have.
+        """Return a selector for an accelerator in a cluster whose nodes' labels are not known.
 
         Raises InputError `accelerator_not_in_cluster`.
         """
@@ -103,17 +103,17 @@ class NodeLabels:
         if not values:
             raise InputError(
                 "accelerator_not_in_cluster",
-                f"it is not known how a cluster labels its nodes with {accelerator}",
+                f"the label of nodes with {accelerator} is not known",
                 hint="plan for another GPU with --hardware NxGPU; 'plan --target kubernetes' shows those of a cluster",
             )
         return self._by(label, values)
 
     def by_type(self, kind: str) -> NodeSelector:
-        """Return the nodes of an instance type."""
+        """Return the selector for an instance type."""
         return self._by(self.instance_label, (kind,))
 
     def of_pod(self, spec: Reply) -> NodeSelector | None:
-        """Return how a pod of this tool selects nodes, by the labels that it uses for that; None if it does not."""
+        """Return the selector in the specification of one of this tool's pods; None if it has none."""
         plain = spec.table("nodeSelector")
         chosen: list[tuple[str, tuple[str, ...]]] = [(key, (value,)) for key, value in plain.items()]
         affinity = spec.optional_part("affinity").optional_part("nodeAffinity")
@@ -134,7 +134,7 @@ class NodeLabels:
         )
 
     def of_labels(self, labels: Mapping[str, str]) -> tuple[str, NodeSelector] | None:
-        """Return a node's accelerator and how to select such nodes; None if its labels do not name one."""
+        """Return a node's accelerator and the selector for such nodes; None if its labels do not name one."""
         for label, known in self._tables.items():
             value = labels.get(label, "")
             if value in known:

@@ -29,6 +29,12 @@ FREE_A_GPU: Final = "remove what is no longer needed, or add a node; 'kubectl de
 _KEEPS_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
+def no_room_to_grow(most: int, why: str) -> Problem:
+    """Return the warning that a range of replicas ends above the room that there is now."""
+    text = f"not all of at most {plural(most, 'replica')} can start now: {why}"
+    return warning("no_room_to_grow", text, "more start only once there is room for them")
+
+
 class Node(Frozen, frozen=True, kw_only=True):
     """A node with GPUs. `why_not`: why it takes no pods now; `selector` is None if its accelerator is unknown.
 

@@ -1,7 +1,7 @@
-"""Where a deployment's pods can run: on nodes that are there, and on those that Karpenter adds for them.
+"""Where a deployment's pods can run: on existing nodes, and on nodes that Karpenter adds for them.
 
 Karpenter adds a node for a pod only if it knows beforehand that the node will have the labels that the pod asks for. It
-knows the instance type, not the accelerator's label. Of several terms of a pod's affinity, it tries one after the other
+knows the instance type, not the accelerator's label. It tries the terms of a pod's affinity one after the other
 (`removeRequiredNodeAffinityTerm` in pkg/controllers/provisioning/scheduling/preferences.go of sigs.k8s.io/karpenter).
 """
 
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import error
 from tgi_deploy.targets.kubernetes.manifests import REVISION, label
-from tgi_deploy.targets.kubernetes.nodes import FREE_A_GPU
+from tgi_deploy.targets.kubernetes.nodes import FREE_A_GPU, no_room_to_grow
 from tgi_deploy.targets.kubernetes.objects import selector_of
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, PATHS
 from tgi_deploy.text import plural, rate
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.resource import TAG_NAME
+from tgi_deploy.values.supply import Headroom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.request import Market, Replicas
     from tgi_deploy.values.supply import AddedMachine
 
 
@@ -52,7 +54,7 @@ class Room(Frozen, frozen=True, kw_only=True):
 
     @property
     def launched(self) -> str:
-        """The room on new nodes, to end a sentence about that on nodes that are there; empty if there is none."""
+        """The end of a sentence about existing nodes: the room on new ones; empty if there is none."""
         return f"; Karpenter may launch nodes for {self.added} more" if self.added else ""
 
     def new_nodes(self, replicas: int) -> int:
@@ -64,8 +66,8 @@ class Room(Frozen, frozen=True, kw_only=True):
     ) -> Iterator[Problem]:
         """Yield why there is no room for so many replicas, or else what they cost if they need new nodes.
 
-        `most`: the largest number that a range allows; its new nodes, too, must fit the budget an hour, beside what is
-        `billed` an hour already.
+        `most`: the largest number that a range allows. The price of its new nodes and what is `billed` an hour already
+        must fit the budget together.
         """
         nodes, new = self.new_nodes(replicas), self.new
         if new is None:
@@ -92,12 +94,34 @@ class Room(Frozen, frozen=True, kw_only=True):
             notice = new.notice(top)
             yield replaced(notice, message=f"for up to {plural(most, 'replica')}, {notice.message}")
 
-    def later(self, replicas: int) -> Iterator[Problem]:
-        """Yield what the pods of so many replicas may cost if they lose the nodes that they have."""
+    def headroom(self, replicas: Replicas, *, budget: Decimal | None, billed: Decimal) -> Headroom:
+        """Return the room for a number of replicas, or for a range, and the price of its new nodes."""
+        least, most = replicas.least, replicas.most or replicas.least
+        found = tuple(self.findings(least, most=most, budget=budget, billed=billed))
+        if most > least and not any(item.severity == "error" for item in found):
+            found = (*found, *self.short_of(most))
+        if self.new is None:
+            return Headroom(problems=found)
+        return Headroom(
+            problems=found,
+            added_usd_per_hour=self.new.usd_per_hour * min(self.new_nodes(most), self.new.most),
+            estimated=self.new.estimated,
+            price_date=self.new.price_date,
+        )
+
+    def short_of(self, most: int) -> Iterator[Problem]:
+        """Yield the warning if there is no room for the largest number of a range."""
+        if self.there + self.added < most:
+            yield no_room_to_grow(most, f"the nodes have room for {self.there}{self.launched}")
+
+    def later(self, replicas: int, budget: Decimal | None) -> Iterator[Problem]:
+        """Yield the price of the nodes that are added if the pods of so many replicas lose theirs."""
         if self.new is not None:
             nodes = min(-(-replicas // self._each), self.new.most)
             notice = self.new.notice(nodes)
-            yield replaced(notice, message=f"for pods that lose their node, up to {notice.message}")
+            exceeds = budget is not None and self.new.usd_per_hour * nodes > budget
+            above = f"; that exceeds the budget of {rate(budget)}" if budget is not None and exceeds else ""
+            yield replaced(notice, message=f"for pods that lose their node, up to {notice.message}{above}")
 
     def _over_budget(
         self, new: AddedMachine, nodes: int, budget: Decimal | None, billed: Decimal | None
@@ -126,9 +150,9 @@ class Room(Frozen, frozen=True, kw_only=True):
 
 
 class Placement(Frozen, frozen=True, kw_only=True):
-    """What a cluster has for one deployment: its nodes, what its pools may add, and how pods select nodes already.
+    """What decides where a deployment's pods run: the cluster's nodes, what its pools may add, and earlier selectors.
 
-    `used` are the selectors of the deployment's revisions, by number. `types` are the instance types of the catalog.
+    `used` are those of the deployment's revisions, by number. `types` are the instance types of the catalog.
     """
 
     nodes: Sequence[Node]
@@ -153,8 +177,10 @@ class Placement(Frozen, frozen=True, kw_only=True):
     ) -> NodeSelector:
         """Return how a revision's pods select nodes: by an accelerator's label, or by a type that is added.
 
-        A Deployment keeps its selector, and so do later revisions one with an instance type that has the accelerator,
-        also once its pool is at the limit because of their own nodes. Raises InputError `accelerator_not_in_cluster`.
+        A Deployment keeps its selector. Later revisions keep one with an instance type that has the accelerator, even
+        if the deployment's own nodes have brought the pool to its limit.
+
+        Raises InputError `accelerator_not_in_cluster`.
         """
         if revision in self.used:
             return self.used[revision]
@@ -167,7 +193,7 @@ class Placement(Frozen, frozen=True, kw_only=True):
             return by_label or self.labels.selector(accelerator)
         if by_label is None or new.instance_type in by_label.types:
             return self.labels.by_type(new.instance_type)
-        # Pods that lose their nodes have Karpenter add one: even if there is room now, that must fit the budget.
+        # Karpenter adds nodes for pods that lose theirs: their price must fit the budget even if there is room now.
         price = new.usd_per_hour * -(-max(replicas, most) // (new.accelerator_count // gpus))
         enough = self.room(by_label, accelerator, gpus).there >= replicas
         if enough and budget is not None and price > budget:
@@ -181,14 +207,18 @@ class Placement(Frozen, frozen=True, kw_only=True):
 
 
 def added_usd_per_hour(nodes: Sequence[Node], names: Container[str], catalog: Catalog) -> Decimal:
-    """Return what those of the named nodes cost that Karpenter has added; one without a known price costs nothing."""
-    found = Decimal(0)
-    for node in nodes:
-        if node.name in names and node.market and node.region in catalog.regions():
-            offers = catalog.offers((node.region,), ("spot" if node.market == "spot" else "on-demand",))
-            prices = (item.usd_per_hour for item in offers if item.instance_type.name == node.instance_type)
-            found += next(prices, None) or 0
-    return found
+    """Return the price of those named nodes that Karpenter has added; a node without a known price counts as 0."""
+    known = catalog.regions()
+    added = [node for node in nodes if node.name in names and node.market and node.region in known]
+    regions = tuple({node.region for node in added})
+    offers = catalog.offers(regions, ("on-demand", "spot")) if regions else ()
+    prices = {(item.region, item.market, item.instance_type.name): item.usd_per_hour for item in offers}
+    paid = (prices.get((node.region, _market(node), node.instance_type)) for node in added)
+    return sum((price for price in paid if price is not None), Decimal(0))
+
+
+def _market(node: Node) -> Market:
+    return "spot" if node.market == "spot" else "on-demand"
 
 
 def used_selectors(api: Api, name: str, table: NodeLabels) -> dict[int, NodeSelector]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import error, warning
 from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
 from tgi_deploy.targets.kubernetes.manifests import label
-from tgi_deploy.targets.kubernetes.nodes import NOT_ENDED
+from tgi_deploy.targets.kubernetes.nodes import NOT_ENDED, no_room_to_grow
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.resource import TAG_NAME
 
@@ -118,27 +118,35 @@ def _of_pod(spec: Reply) -> Iterator[tuple[str, Decimal]]:
             yield name, amount(text)
 
 
-def short_of_quota(api: Api, each: Mapping[str, Decimal], number: int, *, replaces: str = "") -> Iterator[Problem]:
-    """Yield why the quotas leave no room for so many pods, and warnings about quotas that can't be compared.
+def short_of_quota(
+    api: Api, each: Mapping[str, Decimal], number: int, *, most: int = 0, running: int = 0, replaces: str = ""
+) -> Iterator[Problem]:
+    """Yield why the quotas leave no room for so many more pods, and warnings about quotas that can't be compared.
 
-    `each`: what one of them `needs`. `replaces`: the pods of the deployment of this name go first.
+    `each`: what one of them `needs`. `most`: the largest number of more pods that a range allows; that it does not fit
+    is a warning. `running`: the pods that there are already. `replaces`: the pods of the deployment of this name go
+    first.
     """
     try:
         found = limits(api)
     except ClusterRefusedError as refused:
         yield warning("not_checked", f"{refused.message}: quotas are not compared", hint=refused.hint)
         return
-    wanted = {name: needed * number for name, needed in each.items()}
-    concerned = [limit for limit in found if limit.resource in wanted]
+    concerned = [limit for limit in found if limit.resource in each]
     freed = _freed(api, replaces) if concerned and replaces else {}
-    lacking = [
-        f"{limit}, and {_plain(wanted[limit.resource])} needed"
-        for limit in concerned
-        if not limit.priority and limit.left + freed.get(limit.resource, Decimal(0)) < wanted[limit.resource]
-    ]
-    if lacking:
-        what = f"the ResourceQuota of {api.place.namespace} leaves too little: {'; '.join(lacking)}"
+
+    def lacking(number: int) -> str:
+        short = "; ".join(
+            f"{limit}, and {_plain(each[limit.resource] * number)} needed"
+            for limit in concerned
+            if not limit.priority and limit.left + freed.get(limit.resource, Decimal(0)) < each[limit.resource] * number
+        )
+        return short and f"the ResourceQuota of {api.place.namespace} leaves too little: {short}"
+
+    if number > 0 and (what := lacking(number)):
         yield error("cluster_quota", what, HINT)
+    elif most > number and (what := lacking(most)):
+        yield no_room_to_grow(most + running, what)
     by_class = sorted({limit.quota for limit in concerned if limit.priority})
     if by_class:
         yield warning("not_checked", f"quotas for priority classes are not compared: {', '.join(by_class)}", HINT)

@@ -12,6 +12,7 @@ from tgi_deploy.targets.kubernetes.options import NAME, KubernetesOptions
 from tgi_deploy.targets.protocol import Supplied, TargetFacts, UnsupportedOptions, no_spending
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
+from tgi_deploy.values.supply import Headroom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -153,24 +154,25 @@ class KubernetesTarget:
             return None
         return autoscaler_state(self.cloud(machine.place).api, machine.attributes["id"])
 
-    def shortage(self, deployment: Deployment, more: int) -> Problem | None:
+    def headroom(self, deployment: Deployment, running: int, replicas: Replicas) -> Headroom:
         from tgi_deploy.targets.kubernetes.placement import added_usd_per_hour  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.kubernetes.quotas import short_of_quota  # noqa: PLC0415
 
         machine, plan = deployment.machine, deployment.plan
         found = self.cloud(machine.place).live(machine.attributes["id"]) if machine else None
         if machine is None or plan is None or found is None:
-            return error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
-        nodes, budget = self._nodes_now(machine.place), plan.requirements.budget_usd_per_hour
-        pods = [pod for pod in found[1] if pod.counts]
-        room = self._room_on(nodes, deployment, deployment.current, more)
+            missing = error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
+            return Headroom(problems=(missing,))
+        nodes, pods = self._nodes_now(machine.place), [pod for pod in found[1] if pod.counts]
+        room = self._room_on(nodes, deployment, deployment.current, replicas.most or replicas.least)
         pending = 0 if room.new is None else room.new.usd_per_hour * sum(not pod.node for pod in pods)
         added = added_usd_per_hour(nodes, {pod.node for pod in pods}, self.catalog()) + pending
         billed = max(plan.cost.usd_per_hour * len(pods) / plan.chosen.replicas, added)
-        rooms = tuple(room.findings(more, budget=budget, billed=billed))
-        quotas = short_of_quota(self.cloud(machine.place).api, found[0].pod_needs, more)
-        errors = [item for item in (*rooms, *quotas) if item.severity == "error"]
-        return next(iter((*errors, *rooms)), None)
+        room = replaced(room, there=room.there + running)
+        headroom = room.headroom(replicas, budget=plan.requirements.budget_usd_per_hour, billed=billed)
+        api, most = self.cloud(machine.place).api, (replicas.most or replicas.least) - running
+        quotas = short_of_quota(api, found[0].pod_needs, replicas.least - running, most=most, running=running)
+        return replaced(headroom, problems=(*headroom.problems, *quotas))
 
     def rejection(self, plan: Plan) -> InputError | None:
         if plan.chosen.offer.market == "owned":

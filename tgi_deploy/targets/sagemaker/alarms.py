@@ -1,7 +1,7 @@
-"""The alarm that makes SageMaker go back by itself while it moves an endpoint: errors of the new machines alone.
+"""The alarm on errors of an update's new machines: if it goes off during the update, SageMaker rolls that back.
 
 Properties: name (of the revision), endpoint. `attributes["id"]` begins with the kind, since a revision's model and
-configuration have the same name. It has no actions: outside an update nothing happens if it goes off.
+configuration have the same name. The alarm has no actions: outside an update, nothing happens if it goes off.
 """
 
 from __future__ import annotations

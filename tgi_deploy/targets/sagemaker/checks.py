@@ -5,6 +5,7 @@ A quota that can't be read is unknown, which is not 0.
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
@@ -18,17 +19,22 @@ from tgi_deploy.reconcile.errors import PermissionDeniedError, ResourceNotFoundE
 from tgi_deploy.targets.aws.api import each
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.reply import ReplyError
+from tgi_deploy.targets.sagemaker.alarms import ALARM, Alarms
+from tgi_deploy.targets.sagemaker.names import PREFIX, revision_name
 from tgi_deploy.targets.sagemaker.options import NAME
 from tgi_deploy.targets.sagemaker.requests import longest_answer_s, pools
+from tgi_deploy.text import usd
+from tgi_deploy.values.names import default_name
+from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.aws.api import Api
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.targets.sagemaker.options import SageMakerOptions
-    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan import Candidate, Plan
 
 POLICY: Final = "'tgi-deploy doctor --policy --target sagemaker' prints what is needed"
 # The price list has an endpoint in few regions, and every region's prices in each.
@@ -39,6 +45,8 @@ _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_pr
 _SAME: Final = Decimal("0.005")
 # No machine costs as much an hour, in USD.
 _TOO_MUCH: Final = 100_000
+_WATCH: Final = "cloudwatch:DescribeAlarms"
+_NO_ALARM: Final = "--strategy recreate removes the endpoint first"
 # In the names of the buckets that a created role may read, by its permissions boundary.
 _READABLE: Final = "sagemaker"
 
@@ -50,7 +58,11 @@ def examined(api: Api, plan: Plan | None, options: SageMakerOptions) -> tuple[Pr
         return (found,)
     if plan is None:
         return (found, _usable(api))
-    return (found, *findings(api, plan, options))
+    watching: tuple[Problem, ...] = ()
+    if options.role is not None:
+        alarm = revision_name(default_name(plan.request.model.name), 2)
+        watching = tuple(_watching(api, options.role, alarm, warning))
+    return (found, *findings(api, plan, options), *watching)
 
 
 def identity(api: Api) -> Problem:
@@ -97,6 +109,54 @@ def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
         yield _unanswered(problem)
 
 
+def alarm_findings(api: Api, role: str | None, alarm: str, deployment_id: str) -> Iterator[Problem]:
+    """Yield why an update's alarm could not be created, or not be read by the endpoint's own `role`."""
+    try:
+        found = Alarms(api).read({"id": f"{ALARM}/{alarm}"})
+    except DeployError as problem:
+        yield problem.problem
+        return
+    if found is not None and found.tags.get(TAG_ID) != deployment_id:
+        taken = f"the alarm {alarm} exists in {api.region}, and this deployment did not create it"
+        yield error("name_taken", taken, f"remove it, or update without an alarm: {_NO_ALARM}")
+    if role is not None:
+        yield from _watching(api, role, alarm, error)
+
+
+def _watching(api: Api, role: str, alarm: str, make: Callable[..., Problem]) -> Iterator[Problem]:
+    """Yield whether a role may not read an alarm, by IAM's own simulation of its policies, as `make` of a problem."""
+    _, partition, _, _, account, name = role.split(":", 5)
+    resource = f"arn:{partition}:cloudwatch:{api.region}:{account}:alarm:{alarm}"
+    allowing = {"Effect": "Allow", "Action": _WATCH, "Resource": f"{resource.removesuffix(alarm)}{PREFIX}*"}
+    doing = f"simulating what {role} may do"
+    try:
+        decisions = api.ask("simulate_principal_policy", doing, each("EvaluationResults", _decision), service="iam",
+                            PolicySourceArn=role, ActionNames=[_WATCH], ResourceArns=[resource])  # fmt: skip
+    except ResourceNotFoundError:
+        yield error("role_unusable", f"there is no role {role}", "name another with --role, or use --create-role")
+        return
+    except DeployError as problem:
+        yield _unanswered(problem)
+        return
+    if not decisions:
+        yield warning("not_checked", f"IAM's simulation of what {role} may do has no result")
+    elif any(decision != "allowed" for decision in decisions):
+        document = json.dumps({"Version": "2012-10-17", "Statement": [allowing]})
+        words = ("aws", "iam", "put-role-policy", "--role-name", name.rpartition("/")[2])
+        command = shlex.join((*words, "--policy-name", "tgi-deploy-alarms", "--policy-document", document))
+        yield make(
+            "role_insufficient",
+            f"{role} may not call {_WATCH} on {alarm}, which SageMaker needs to update an endpoint with an alarm",
+            f"{command}; or update without an alarm: {_NO_ALARM}",
+            role=role,
+            action=_WATCH,
+        )
+
+
+def _decision(item: Reply) -> str:
+    return item.text("EvalDecision")
+
+
 def _version(reply: Reply) -> str:
     return reply.part("Policy").text("DefaultVersionId")
 
@@ -110,20 +170,31 @@ def _account(reply: Reply) -> tuple[str, str]:
 
 
 def _pools(plan: Plan) -> Iterator[Problem]:
-    """Yield the price of the most expensive machine that SageMaker may use instead, without asking."""
-    chosen, every = plan.chosen, pools(plan.chosen, plan.fallbacks)
+    """Yield the price of the most expensive machines that SageMaker may use instead, of all at the largest size."""
+    every = pools(plan.chosen, plan.fallbacks)
     names = tuple(every)[1:]
-    costliest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
-    if costliest.cost.usd_per_hour > chosen.cost.usd_per_hour:
-        about = "about " if costliest.offer.estimated else ""
+    costliest = max(every.values(), key=_most_usd_per_hour)
+    most = _most_usd_per_hour(costliest)
+    if most > _most_usd_per_hour(plan.chosen):
+        machines = _most_machines(plan)
+        size = "" if machines == 1 else f" for {'up to ' if plan.request.replicas.varies else ''}{machines} machines"
         yield warning(
             "pools_cost_more",
-            f"if no {chosen.offer.instance_type.name} is available, SageMaker uses {' or '.join(names)} instead: "
-            f"at most {about}${costliest.cost.usd_per_hour} an hour",
+            f"if no {plan.chosen.offer.instance_type.name} is available, SageMaker uses {' or '.join(names)} instead: "
+            f"at most {usd(most, estimated=costliest.offer.estimated)} an hour{size}",
             "leave them out with --instance",
             instance_types=names,
-            most_usd_per_hour=costliest.cost.usd_per_hour,
+            most_usd_per_hour=most,
         )
+
+
+def _most_usd_per_hour(candidate: Candidate) -> Decimal:
+    return candidate.rent_usd_per_hour or Decimal(0)
+
+
+def _most_machines(plan: Plan) -> int:
+    """Return the number of machines at the largest size: each has one replica."""
+    return max(plan.chosen.machines, plan.request.replicas.most or 0)
 
 
 def _cuts(plan: Plan) -> Iterator[Problem]:
@@ -187,7 +258,7 @@ def _quotas(api: Api) -> Mapping[str, _Quota]:
 
 
 def _quota(api: Api, plan: Plan) -> Iterator[Problem]:
-    chosen, needed = plan.chosen.offer.instance_type.name, plan.chosen.machines
+    chosen, needed, most = plan.chosen.offer.instance_type.name, plan.chosen.machines, _most_machines(plan)
     try:
         limits = _quotas(api)
     except DeployError as problem:
@@ -197,10 +268,11 @@ def _quota(api: Api, plan: Plan) -> Iterator[Problem]:
         quota = limits.get(kind)
         if quota is None:
             yield warning("not_checked", f"the quota '{kind}{_ENDING}' in {api.region} is not listed")
-        elif quota.limit < needed:
-            make = error if kind == chosen else warning
-            message, command = quota.text(api.region, needed), quota.command(api.region, needed)
-            yield make("quota_exceeded", message, command, instance_type=kind, limit=quota.limit, needed=needed)
+        elif quota.limit < most:
+            make = error if kind == chosen and quota.limit < needed else warning
+            asked = needed if quota.limit < needed else most
+            message, command = quota.text(api.region, asked), quota.command(api.region, most)
+            yield make("quota_exceeded", message, command, instance_type=kind, limit=quota.limit, needed=asked)
         else:
             yield ok("quota", quota.text(api.region, needed))
 
@@ -229,7 +301,7 @@ def _price(api: Api, plan: Plan) -> Problem:
             return ok("price", f"{kind} costs ${planned} an hour, as listed on {chosen.offer.price_date}")
         why = f"AWS's price list was not read: {problem.message}"
         return warning("price_estimated", f"about ${planned} an hour is derived from EC2's price, and {why}")
-    total = chosen.cost.usd_per_hour + (listed - planned) * chosen.machines
+    total = _most_usd_per_hour(chosen) + (listed - planned) * _most_machines(plan)
     budget = plan.request.budget_usd_per_hour
     message = f"AWS's price list has ${listed:f} an hour for {kind} in {api.region}; the plan has {about}${planned}"
     data: dict[str, Any] = {"listed_usd_per_hour": listed, "planned_usd_per_hour": planned, "total_usd_per_hour": total}

@@ -55,7 +55,8 @@ _RUNTIME: Final = "sagemaker-runtime"
 _SAME: Final = (TAG_ID, TAG_KEY, TAG_SPEC)
 # Of botocore, `RollingUpdatePolicy`: a step replaces between 5 % and 50 % of the machines.
 _ONE: Final = {"Type": "INSTANCE_COUNT", "Value": 1}
-_LEAST_SHARE: Final = {"Type": "CAPACITY_PERCENT", "Value": 5}
+_LEAST_PERCENT: Final = 5
+_LEAST_SHARE: Final = {"Type": "CAPACITY_PERCENT", "Value": _LEAST_PERCENT}
 _LEAST_ROLLING: Final = 2
 _MOST_SINGLE: Final = 20
 # Two periods of the alarm and the delay of its metric.
@@ -111,7 +112,7 @@ class Endpoints:
         if state is not None and state.tags.get(TAG_ID) != tags[TAG_ID]:
             raise self._taken(state, tags)
         replicas = properties["replicas"]
-        retain = state is not None and replicas <= state.desired <= properties["most"]
+        retain = state is not None and state.keeps(replicas, properties["most"])
         own = _own_tags(state, replicas, properties["drain_s"], retain=retain)
         configuration = self._configured(properties, {**tags, **own})
         if certain_end(ends_of(None, [configuration.tags])) is None:
@@ -120,7 +121,7 @@ class Endpoints:
         if state is None:
             self._created(configuration, tags)
         elif configuration.name not in state.configurations:
-            least = state.desired if retain else min(state.desired, replicas)
+            least = state.moved(replicas, properties["most"])
             serving = self.configuration(state.configuration)
             policy = update_policy(least, wait_s(serving), alarm=properties["alarm"])
             self._moved(state, configuration.name, policy, retain=retain)
@@ -328,7 +329,7 @@ class Endpoints:
                 "market": "on-demand",
                 "instance_type": state.instance_type if state is not None else "",
                 "address": self.address(item.endpoint) if alive else "",
-                **({DESCRIPTION_ONLY: "its endpoint is gone"} if state is None else {}),
+                **({DESCRIPTION_ONLY: "only its configuration is left"} if state is None else {}),
             },
             tags=dict(item.tags),
             state=status,
@@ -366,6 +367,12 @@ def wait_s(configuration: Configuration | None) -> int:
     That is as long as their answers may take, and long enough for the alarm.
     """
     return max(drain_s(configuration), _LEAST_WAIT_S)
+
+
+def steps(replicas: int) -> int:
+    """Return in how many steps `update_policy` replaces that many machines. A share is rounded down."""
+    each = 1 if replicas <= _MOST_SINGLE else replicas * _LEAST_PERCENT // 100
+    return max(1, -(-replicas // each))
 
 
 def update_policy(replicas: int, kept_s: int, *, alarm: str = "") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """An endpoint in front of its machines: SageMaker itself starts the new ones and moves the traffic.
 
-It moves new requests as soon as its own health check passes, before this program has proved anything. A revision that
-fails its proof is replaced by the former one.
+It moves new requests as soon as its own health check passes, before this program has verified anything. A
+revision that fails verification is replaced by the former one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.retry import PollPolicy, polls
-from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT, wait_s
+from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT, steps, wait_s
 from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.names import endpoint_name, endpoint_of
 from tgi_deploy.targets.sagemaker.scaling import TARGET, resource_id
@@ -32,10 +32,18 @@ class EndpointFront:
     cloud: SageMakerCloud
     stable: ClassVar[bool] = True
     cuts: ClassVar[bool] = False
-    moves: ClassVar[str] = "once SageMaker's own check of it passes, which is before it is proved"
+    moves: ClassVar[str] = "once SageMaker's own check of it passes, which is before it has been verified"
 
     def no_room(self, deployment: Deployment) -> str:  # noqa: ARG002 -- SageMaker says when it is asked
         return ""
+
+    def steps(self, deployment: Deployment) -> int:
+        """Return how many batches of machines SageMaker replaces, one after the other."""
+        state, plan = self.cloud.state(endpoint_name(deployment.name)), deployment.wanted.plan
+        if state is None or plan is None:
+            return 1
+        asked = plan.requirements.replicas
+        return steps(state.moved(plan.chosen.replicas, (asked.most or 0) if asked.varies else 0))
 
     def grace_s(self, deployment: Deployment) -> int:
         """Return how long SageMaker keeps the former machines after it has moved the requests."""

@@ -13,7 +13,8 @@ from tgi_deploy.reconcile.ends import certain_end, ends_of, expiry, reads_tags
 from tgi_deploy.secret import checked, reference
 from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.protocol import Attempt, Deployable
-from tgi_deploy.targets.sagemaker.checks import findings
+from tgi_deploy.targets.sagemaker.alarms import ALARM
+from tgi_deploy.targets.sagemaker.checks import alarm_findings, findings
 from tgi_deploy.targets.sagemaker.limits import END, END_ROLE
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
 from tgi_deploy.targets.sagemaker.requests import container, longest_answer_s, pools, variant
@@ -125,6 +126,7 @@ class SageMakerLaunch:
             secrets=secrets,
             ends_at=self._ends_at(ends, seen),
             most=(self.plan.request.replicas.most or 0) if self._autoscaled else 0,
+            moves=deployment.rolling,
         )
         wanted = resources(hosted)
         keys = {item.key for item in wanted}
@@ -224,6 +226,9 @@ class SageMakerLaunch:
                 f"the endpoint {name} exists in {self.region}, and this deployment did not create it",
                 "choose another --name, or remove that endpoint",
             )
+        alarm = next((item.properties["name"] for item in attempt.wanted if item.kind == ALARM), None)
+        if alarm is not None:
+            yield from alarm_findings(self.cloud(attempt.place).api, self.options.role, alarm, tags[TAG_ID])
 
 
 def _alive(seen: Sequence[Found]) -> Found | None:

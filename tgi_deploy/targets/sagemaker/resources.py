@@ -32,6 +32,7 @@ class Hosted:
 
     `secrets`: variables of the container → references. `ends_at`: when its limits end it, None for never.
     `most`: to how many machines AWS may scale it; 0 if the number is fixed. `drain_s`: how long their answers may take.
+    `moves`: an endpoint that serves is moved to it, so that there is a revision to go back to.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Hosted:
     secrets: Mapping[str, str] = field(default_factory=dict)
     ends_at: datetime | None = None
     most: int = 0
+    moves: bool = False
 
     @property
     def place(self) -> str:
@@ -53,12 +55,12 @@ class Hosted:
 
 
 def resources(hosted: Hosted) -> tuple[Resource, ...]:
-    """Return role, limits, model, alarm and endpoint: a first revision has nothing to go back to, so no alarm."""
+    """Return role, limits, model, the alarm of an update of an endpoint that serves, and endpoint."""
     limits = () if hosted.ends_at is None else end_resources(
         name=hosted.name, deployment_id=hosted.deployment_id, region=hosted.region, at=hosted.ends_at
     )  # fmt: skip
     role = (_role(hosted),) if hosted.options.create_role else ()
-    alarm = (_alarm(hosted),) if hosted.revision > 1 else ()
+    alarm = (_alarm(hosted),) if hosted.moves else ()
     return (*role, *limits, _model(hosted), *alarm, _endpoint(hosted))
 
 
@@ -121,7 +123,7 @@ def _endpoint(hosted: Hosted) -> Resource:
             "replicas": hosted.replicas,
             "most": hosted.most,
             "drain_s": hosted.drain_s,
-            "alarm": revision_name(hosted.name, hosted.revision) if hosted.revision > 1 else "",
+            "alarm": revision_name(hosted.name, hosted.revision) if hosted.moves else "",
         },
         mutable=("replicas", "most", "drain_s", "alarm"),
         notes={INVOKED_NOTE: YES},

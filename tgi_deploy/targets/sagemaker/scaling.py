@@ -34,7 +34,7 @@ _POLICY: Final = "tgi-deploy"
 _TRACKING: Final = "TargetTrackingScaling"
 # How many requests a model's container is processing, every 10 s (botocore, `MetricType`).
 _METRIC: Final = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
-# Machines are added before the promised number of users is reached, because one takes minutes to start.
+# Machines are added before the planned number of users is reached, because one takes minutes to start.
 SHARE: Final = 0.7
 # A machine that has just started to serve, or has just lost its users, should not trigger the next change.
 _OUT_S: Final = 300

@@ -86,6 +86,14 @@ class EndpointState:
         """Whether it answers: during an update and a change of size the former machines do."""
         return self.status not in {"OutOfService", "Creating", "Deleting", "Failed"}
 
+    def keeps(self, replicas: int, most: int) -> bool:
+        """Return whether an update to `replicas` machines, of at most `most` with autoscaling, keeps the number."""
+        return replicas <= self.desired <= most
+
+    def moved(self, replicas: int, most: int) -> int:
+        """Return how many machines such an update replaces in steps."""
+        return self.desired if self.keeps(replicas, most) else min(self.desired, replicas)
+
     def of(self, configuration: str) -> tuple[str, bool]:
         """Return the state of the machine with a configuration, and whether it is alive.
 

@@ -12,10 +12,12 @@ from tgi_deploy.errors import DeployError, InputError, error
 from tgi_deploy.targets.protocol import Invocation, Supplied, TargetFacts, UnsupportedOptions, no_spending
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of, region_of
 from tgi_deploy.targets.sagemaker.options import NAME, SageMakerOptions
+from tgi_deploy.text import plural, rate
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.request import Replicas
 from tgi_deploy.values.resource import AutoscalerState, ChangeSet
+from tgi_deploy.values.supply import Headroom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -138,8 +140,27 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
         return state.desired if state is not None else 0
 
-    def shortage(self, deployment: Deployment, more: int) -> Problem | None:  # noqa: ARG002 -- as above
-        """Return why the number can't be changed now; whether there is a quota for it, AWS says when it is asked."""
+    def headroom(self, deployment: Deployment, running: int, replicas: Replicas) -> Headroom:
+        """Return why the number can't be changed now, and what more machines cost; AWS itself checks the quota."""
+        busy, price = self._busy(deployment), deployment.usd_per_hour
+        if busy is not None or price is None or deployment.plan is None or _range_of(deployment).varies:
+            return Headroom(problems=(busy,) if busy is not None else ())
+        plan, most = deployment.plan, replicas.most or replicas.least
+        budget, total = plan.requirements.budget_usd_per_hour, price * most / plan.chosen.replicas
+        if budget is not None and total > budget:
+            message = f"{plural(most, 'machine')} would cost {rate(total)}: the budget is {rate(budget)}"
+            hint = f"run the same 'up' with a larger --budget and --replicas {replicas.words}"
+            return Headroom(problems=(error("over_budget", message, hint),))
+        # More machines may come from any pool.
+        highest = max(pool.machine_usd_per_hour or price for pool in deployment.current.pools)
+        return Headroom(
+            added_usd_per_hour=highest * max(0, most - running) / plan.chosen.replicas,
+            estimated=deployment.estimated,
+            price_date=plan.chosen.price_date,
+        )
+
+    def _busy(self, deployment: Deployment) -> Problem | None:
+        """Return the error while SageMaker changes the endpoint."""
         state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
         if state is not None and state.settled:
             return None
@@ -172,7 +193,7 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
                 f"'{deployment.name}' {now}",
                 hint=f"run the same 'up' with --replicas {replicas.words}",
             )
-        busy = self.shortage(deployment, 0)
+        busy = self._busy(deployment)
         if busy is not None:
             raise DeployError(
                 busy.code, f"scaling '{deployment.name}': {busy.message}", hint=f"{busy.hint}; nothing has changed"

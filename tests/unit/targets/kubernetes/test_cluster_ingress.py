@@ -167,10 +167,10 @@ def test_a_listener_with_tls_for_the_host_serves_it(hostname: str | None):
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        (listener(protocol="HTTP"), "is without TLS"),
-        (listener(hostname="*.example.org"), "is for *.example.org only"),
-        (listener(hostname="*.llm.example.com"), "is for *.llm.example.com only"),
-        (listener(allowedRoutes={}), "for routes of its own namespace only"),
+        (listener(protocol="HTTP"), "has no TLS"),
+        (listener(hostname="*.example.org"), "serves only *.example.org"),
+        (listener(hostname="*.llm.example.com"), "serves only *.llm.example.com"),
+        (listener(allowedRoutes={}), "accepts only routes of its own namespace"),
         (listener(tls={"mode": "Passthrough"}), "infra/web has no listener https"),
         (listener(protocol="TLS"), "infra/web has no listener https"),
         (listener(allowedRoutes={"kinds": [{"kind": "GRPCRoute"}]}), "infra/web has no listener https"),

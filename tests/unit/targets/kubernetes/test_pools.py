@@ -15,6 +15,8 @@ import yaml
 from fakes.computer import FakeComputer, request
 from fakes.kubernetes_api import FakeCluster, failure, node
 
+from tgi_deploy.cli.views.deployment import proposal_text, up_text
+from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import DeployError, InputError, Problem, error
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.deploying.up import UpOutcome, up
@@ -24,6 +26,7 @@ from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.plan_files import PlanFiles
 from tgi_deploy.operations.results.planning import plan_result
+from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.doctor import examined
@@ -249,6 +252,11 @@ class Commands:
         return self.around.recorder.lines[before:]
 
     @property
+    def replicas(self) -> int:
+        found: int = self.server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"]
+        return found
+
+    @property
     def selector(self) -> dict[str, str]:
         selector: dict[str, str] = self._pod["nodeSelector"]
         return selector
@@ -333,13 +341,24 @@ def test_pods_never_ask_for_a_node_above_the_budget(tmp_path: Path):
     assert commands.selector == {"nvidia.com/gpu.product": "NVIDIA-L40S"}
 
 
+def test_pods_without_another_label_to_ask_for_are_warned_of_a_node_above_the_budget(tmp_path: Path):
+    one = [{"key": TYPE, "operator": "In", "values": ["g6e.xlarge"]}]
+    bare = node("there", labels={TYPE: "g6e.xlarge", "nvidia.com/gpu.product": "", **IN_VIRGINIA})
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=one), nodes=(bare,)), budget="1.5")
+    (found,) = [item for item in commands.findings(commands.planned()) if item.code == "new_node"]
+    assert found.message.startswith("for pods that lose their node, up to a new node")
+    assert found.message.endswith("; that exceeds the budget of $1.50/h")
+    commands.up()
+    assert commands.selector == {TYPE: "g6e.xlarge"}
+
+
 def test_scale_counts_the_nodes_that_a_pool_may_add_and_names_their_price(tmp_path: Path):
     server = cluster(pool(requirements=L40S, limits={"nvidia.com/gpu": "3"}), nodes=(node("a"), node("b")))
     commands = Commands(tmp_path / "state", server)
     commands.up()
     (found,) = [line for line in commands.scale(4) if line.startswith("new_node")]
     assert found.startswith("new_node 2 new nodes by the NodePool gpu: g6e.xlarge, $1.861/h each on demand")
-    assert found.endswith("existing nodes have room for 1 of 3")
+    assert found.endswith("existing nodes have room for 2 of 4")
     assert server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] == 4
 
 
@@ -354,6 +373,17 @@ def test_scale_changes_nothing_beyond_the_budget_or_the_limits_of_the_pool(
         commands.scale(number)
     assert caught.value.code == code
     assert server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] == 1
+
+
+def test_a_new_node_has_a_price_in_the_question_after_up_and_in_the_status(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S)))
+    outcome = commands.up()
+    assert outcome.proposal is not None
+    asked = proposal_text(outcome.proposal)
+    assert "  $1.861 an hour for new nodes (listed 2026-07-20); about $1,358.53 a month" in asked
+    assert "  $1.861 an hour for new nodes until 'tgi-deploy down demo'" in up_text(outcome)
+    shown = status_text(status(commands._context(), "demo"))
+    assert "cost      $1.861 an hour for new nodes, by the plan\n" in shown
 
 
 def test_scale_adds_the_price_of_new_nodes_to_that_of_those_it_has(tmp_path: Path):
@@ -394,15 +424,15 @@ def test_a_range_names_the_nodes_that_are_there_and_those_that_may_be_added(tmp_
     server.groups = METRICS
     commands = Commands(tmp_path / "state", server, replicas="1..5")
     found = {item.code: item.message for item in commands.findings(commands.planned())}
-    words = "the nodes have room for 1 of at most 5 replicas; Karpenter may launch nodes for 2 more"
-    assert found["no_room_to_grow"].startswith(words)
+    words = "the nodes have room for 1; Karpenter may launch nodes for 2 more"
+    assert found["no_room_to_grow"] == f"not all of at most 5 replicas can start now: {words}"
     commands.up()
     assert [line.split()[0] for line in commands.scale(1, 3) if line.startswith(("new_node", "no_room"))] == [
         "new_node"
     ]
-    assert [line.split()[0] for line in commands.scale(1, 9) if line.startswith(("new_node", "no_room"))] == [
-        "no_room_to_grow"
-    ]
+    found = [line for line in commands.scale(1, 9) if line.startswith(("new_node", "no_room"))]
+    assert found[0].startswith("new_node for up to 9 replicas, 2 new nodes by the NodePool gpu")
+    assert found[1:] == [f"no_room_to_grow not all of at most 9 replicas can start now: {words}"]
 
 
 SPOT = [*L40S, {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
@@ -463,7 +493,56 @@ def test_a_dry_run_of_another_number_names_the_price_of_new_nodes(tmp_path: Path
     commands.up()
     commands.options["replicas"] = "3"
     outcome = commands._up(*commands.planned(), dry_run=True)
-    assert {"replicas_changed", "new_node"} <= {item.code for item in outcome.remarks}
+    assert outcome.proposal is not None
+    assert [item.code for item in outcome.remarks] == ["replicas_changed"]
+    assert [item.code for item in outcome.proposal.warnings] == ["new_node"]
+    assert "2 new nodes" in outcome.proposal.warnings[0].message
+    assert commands.replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "price"), [("3", "1", "$3.722"), ("1..4", "1", "$5.583"), ("2", "1", "$1.861")]
+)
+def test_up_asks_before_more_replicas_add_nodes_and_names_their_price(
+    tmp_path: Path, asked: str, before: str, price: str
+):
+    server = cluster(pool(requirements=L40S), nodes=(node("there"),))
+    server.groups = METRICS
+    commands = Commands(tmp_path / "state", server)
+    commands.up()
+    commands.options["replicas"] = asked
+    shown: list[Any] = []
+    declined = commands._up(*commands.planned(), confirm=lambda proposal: bool(shown.append(proposal)))
+    assert (declined.declined, declined.changed, commands.replicas) == (True, False, 1)
+    assert commands.around.store.load("demo").plan.requirements.replicas.words != asked
+    text = proposal_text(shown[0])
+    assert f"replicas  {before} -> {asked}" in text
+    assert f"up to {price} an hour more" in text
+    assert commands.up().changed
+    changed = commands.around.store.load("demo").plan
+    assert asked in {changed.requirements.replicas.words, str(changed.chosen.replicas)}
+
+
+def test_more_replicas_on_existing_nodes_and_fewer_need_no_question(tmp_path: Path):
+    server = cluster(pool(requirements=L40S), nodes=(node("a"), node("b")))
+    commands = Commands(tmp_path / "state", server)
+    commands.up()
+    for number in ("2", "1"):
+        commands.options["replicas"] = number
+        outcome = commands._up(*commands.planned(), confirm=lambda _proposal: False)
+        assert (outcome.changed, commands.replicas) == (True, int(number))
+
+
+def test_up_finishes_a_change_of_the_number_that_was_killed_after_it_was_recorded(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(nodes=(node("a"), node("b"))))
+    commands.up()
+    commands.scale(2)
+    commands.server.objects["deployments", "tgi-deploy-demo"]["spec"]["replicas"] = 1
+    assert (commands.up().changed, commands.replicas) == (False, 1)  # it may have been changed by hand
+    commands.options["replicas"] = "2"
+    outcome = commands.up()
+    assert [item.message for item in outcome.remarks] == ["1 replica became 2"]
+    assert commands.replicas == 2
 
 
 def test_a_node_that_the_pods_do_not_select_is_not_room(tmp_path: Path):

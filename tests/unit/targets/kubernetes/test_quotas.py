@@ -62,6 +62,23 @@ def test_a_quota_with_room_is_no_finding(there: dict[tuple[str, str], Any]):
     assert found(FakeCluster(objects=there)) == []
 
 
+@pytest.mark.parametrize(
+    ("number", "most", "codes"),
+    [(1, 2, []), (1, 3, ["no_room_to_grow"]), (3, 5, ["cluster_quota"]), (0, 3, ["no_room_to_grow"]), (-1, 0, [])],
+)
+def test_a_quota_too_small_for_the_largest_number_of_a_range_is_a_warning(number: int, most: int, codes: list[str]):
+    api = Api(
+        place=Place.of("kubernetes:team-a@dev"),
+        sender=FakeCluster(objects=quota({"pods": "3"}, {"pods": "5"})),
+    )
+    problems = list(short_of_quota(api, needs(Reply.of(SPEC)), number, most=most, running=3))
+    assert [item.code for item in problems] == codes
+    if codes == ["no_room_to_grow"]:
+        assert problems[0].message.startswith(
+            "not all of at most 6 replicas can start now: the ResourceQuota of team-a"
+        )
+
+
 def test_pods_of_other_deployments_stay_counted():
     there = quota({"pods": "2"}, {"pods": "3"}) | own_pod("one", "another")
     assert [item.code for item in found(FakeCluster(objects=there))] == ["cluster_quota"]

@@ -19,6 +19,8 @@ from tgi_deploy.targets.aws.api import Api
 from tgi_deploy.targets.aws.retry import Retrier
 from tgi_deploy.targets.sagemaker.checks import examined, findings
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
+from tgi_deploy.targets.sagemaker.requests import pools
+from tgi_deploy.text import usd
 from tgi_deploy.values.plan import Plan
 
 OPTIONS = SageMakerOptions(create_role=True)
@@ -107,6 +109,14 @@ def test_replicas_count_toward_the_quota():
     assert codes(fitting(), made(replicas="2"))["quota_exceeded"] == "error"
 
 
+def test_a_quota_below_the_largest_size_of_a_range_is_a_warning_with_the_command_for_that_size():
+    chosen = made(budget="15", replicas="1..4")
+    (found,) = (item for item in findings(fitting().api, chosen, OPTIONS) if item.code == "quota_exceeded")
+    assert (found.severity, found.data["needed"]) == ("warning", 4)
+    assert found.hint is not None
+    assert "--desired-value 4" in found.hint
+
+
 def test_an_unknown_quota_is_not_0():
     assert codes(fitting(quotas={}))["not_checked"] == "warning"
     denied = fitting(refusals={"list_service_quotas": refusal("AccessDeniedException", "not allowed")})
@@ -117,6 +127,24 @@ def test_a_fallback_without_quota_stops_nothing():
     chosen = made(instance=None, budget="5")
     assert codes(fitting(quotas={"ml.g5.xlarge": 1.0, "ml.g5.2xlarge": 0.0}), chosen)["quota_exceeded"] == "warning"
     assert codes(fitting(), chosen)["pools_cost_more"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "factor", "words"),
+    [("1", 1, " an hour"), ("3", 3, " an hour for 3 machines"), ("1..4", 4, " an hour for up to 4 machines")],
+)
+def test_the_price_of_other_pools_is_that_of_the_largest_size(replicas: str, factor: int, words: str):
+    chosen = made(instance=None, budget="15", replicas=replicas)
+    (found,) = (item for item in findings(fitting().api, chosen, OPTIONS) if item.code == "pools_cost_more")
+    each = max(item.offer.usd_per_hour or 0 for item in pools(chosen.chosen, chosen.fallbacks).values())
+    assert found.data["most_usd_per_hour"] == each * factor
+    assert found.message.endswith(f"at most {usd(each * factor)}{words}")
+
+
+def test_a_higher_price_counts_for_the_largest_size_of_a_range():
+    listed = fitting(prices={"ml.g5.xlarge": "1.51"})
+    assert codes(listed, made(budget="5.9", replicas="1..4"))["over_budget"] == "error"
+    assert "over_budget" not in codes(listed, made(budget="6.1", replicas="1..4"))
 
 
 @pytest.mark.parametrize(("listed", "budget", "code"), [("1.41", "5", "price"), ("1.61", "5", "price_differs"),
@@ -183,3 +211,18 @@ def test_without_an_identity_nothing_else_is_asked():
     account = fitting(refusals={"get_caller_identity": refusal("ExpiredToken", "the token has expired")})
     (found,) = examined(account.api, made(), OPTIONS)
     assert (found.code, found.severity) == ("bad_credentials", "error")
+
+
+@pytest.mark.parametrize(
+    ("refusals", "found"),
+    [
+        ({}, {"role_insufficient": "warning"}),
+        ({"simulate_principal_policy": refusal("AccessDenied", "not allowed")}, {"not_checked": "warning"}),
+        ({"simulate_principal_policy": refusal("NoSuchEntity", "no role")}, {"role_unusable": "error"}),
+    ],
+)
+def test_the_doctor_names_what_a_given_role_lacks_for_updates(refusals: dict[str, Exception], found: dict[str, str]):
+    options = SageMakerOptions(role="arn:aws:iam::123456789012:role/team/hosting")
+    account = fitting(refusals=refusals, decision="implicitDeny")
+    seen = {item.code: item.severity for item in examined(account.api, made(), options)}
+    assert seen == {"identity": "ok", "quota": "ok", "price": "ok", **found}

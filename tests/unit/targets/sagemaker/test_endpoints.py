@@ -16,14 +16,18 @@ from fakes.computer import FakeComputer, plan
 from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
 from fakes.hosting_api import refusal
 
+from tgi_deploy.cli.views.deployment import update_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
+from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.targets.sagemaker.endpoints import steps
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
@@ -171,7 +175,9 @@ def test_an_update_by_recreate_removes_the_endpoint_first(account):
     account.up(plan=another(), strategy="recreate")
     calls = account.hosting.calls
     assert calls.index("delete_endpoint") < len(calls) - calls[::-1].index("create_endpoint")
-    assert (account.hosting.everything, "update_endpoint" in calls) == (SECOND, False)
+    without = {kind: names for kind, names in SECOND.items() if kind != "alarms"}
+    assert (account.hosting.everything, "update_endpoint" in calls) == (without, False)
+    assert "put_metric_alarm" not in calls
 
 
 def test_of_two_users_of_a_name_the_first_has_it(account, tmp_path):
@@ -299,6 +305,42 @@ def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
     assert second.created == first.removed_at
 
 
+def test_up_asks_before_more_machines_and_names_their_price(account):
+    account.up()
+    price, shown = plan().chosen.cost.usd_per_hour, []
+    more = {"plan": ranged(3, 3, 3), "confirm": lambda proposal: bool(shown.append(proposal))}
+    account.up(**more)
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 1
+    assert shown[0].added_usd_per_hour == 2 * price
+    account.up(plan=ranged(3, 3, 3))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    account.up(**{**more, "plan": ranged(2, 2, 2)})
+    assert (account.hosting.endpoints["tgi-deploy-demo"]["count"], len(shown)) == (2, 1)
+
+
+def test_the_price_of_more_machines_is_that_of_the_costliest_pool(account):
+    account.up(plan=pooled("1", "3"))
+    shown = []
+    more = pooled("1", "3", replicas=3)
+    more = replaced(more, request=replaced(more.request, replicas=exactly(3)))
+    account.up(plan=more, confirm=lambda proposal: bool(shown.append(proposal)))
+    assert shown[0].added_usd_per_hour == 6
+
+
+@pytest.mark.parametrize(("number", "fits"), [(2, True), (3, False)])
+def test_scaling_stays_within_the_budget(account, number, fits):
+    made = plan()
+    budget = made.chosen.cost.usd_per_hour * 2
+    account.up(plan=replaced(made, request=replaced(made.request, budget_usd_per_hour=budget)))
+    if fits:
+        scale(account.context, "demo", exactly(number))
+    else:
+        with pytest.raises(DeployError, match="the budget is") as caught:
+            scale(account.context, "demo", exactly(number))
+        assert caught.value.code == "over_budget"
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == (number if fits else 1)
+
+
 @pytest.mark.parametrize("asked", [1, 4])
 @pytest.mark.parametrize("state", ["Updating", "SystemUpdating"])
 def test_an_endpoint_that_is_changing_is_not_scaled(account, asked, state):
@@ -317,6 +359,21 @@ def test_a_limit_that_was_set_later_is_no_difference_between_record_and_reality(
     account.up()
     extend(account.context, "demo", WantedEnds(ttl_s=3600))
     assert status(account.context, "demo").drift == ()
+
+
+def test_an_endpoint_that_was_deleted_elsewhere_is_gone_and_costs_nothing(account):
+    account.up()
+    account.hosting.endpoints.clear()
+    found = status(account.context, "demo")
+    assert (found.missing, found.usd_per_hour, found.failure.code) == (True, 0, "machine_missing")
+    assert [item.message for item in found.drift] == ["endpoint tgi-deploy-demo-r1: only its configuration is left"]
+    text = status_text(found)
+    assert "no running machine; last known state: ready" in text
+    assert "cost      nothing now: no running machine" in text
+    (row,) = list_deployments(account.context).rows
+    assert (row.now, row.usd_per_hour) == ("missing", 0)
+    account.down()
+    assert account.hosting.everything == {}
 
 
 def pooled(own_usd, other_usd, replicas=1):
@@ -356,9 +413,43 @@ def test_a_refused_price_tag_does_not_hide_a_new_number_from_the_receipt(account
 def test_an_alarm_of_the_name_that_is_not_the_deployments_is_left_alone(account):
     account.up()
     account.hosting.alarms["tgi-deploy-demo-r2"] = {"Tags": [], "Namespace": "Own"}
-    with pytest.raises(DeployError):
-        account.up(plan=another())
+    asked = []
+    for options in ({}, {"preflight": False}):
+        with pytest.raises(DeployError, match="tgi-deploy-demo-r2"):
+            account.up(plan=another(), confirm=lambda proposal: asked.append(proposal) or True, **options)
     assert account.hosting.alarms == {"tgi-deploy-demo-r2": {"Tags": [], "Namespace": "Own"}}
+    assert len(asked) == 1, "with the checks before the launch, there is no question"
+
+
+@pytest.mark.parametrize(
+    ("decision", "code"),
+    [("allowed", None), ("implicitDeny", "role_insufficient"), ("explicitDeny", "role_insufficient")],
+)
+def test_a_role_that_may_not_read_alarms_is_refused_before_an_update_is_asked_about(account, decision, code):
+    options = SageMakerOptions(role=ROLE, weights="s3://any/folder/")
+    account.hosting.decision = decision
+    account.up(options=options)
+    assert "simulate_principal_policy" not in account.hosting.calls
+    asked = []
+    update = {"plan": another(), "options": options, "confirm": lambda proposal: asked.append(proposal) or True}
+    if code is None:
+        account.up(**update)
+        assert len(asked) == 1
+        return
+    with pytest.raises(DeployError) as caught:
+        account.up(**update)
+    (found,) = (item for item in caught.value.problem.data["findings"] if item["severity"] == "error")
+    assert (found["code"], asked, account.hosting.alarms) == (code, [], {})
+    assert "put-role-policy --role-name hosting" in str(caught.value.problem)
+    account.up(**update, strategy="recreate")
+    assert account.hosting.alarms == {}
+
+
+def test_a_caller_that_may_not_read_alarms_is_not_asked_about_an_update(account):
+    account.up()
+    account.hosting.refusals["describe_alarms"] = refusal("AccessDeniedException", "not allowed")
+    with pytest.raises(DeployError, match="reading an alarm in us-east-1 failed"):
+        account.up(plan=another(), confirm=lambda _proposal: pytest.fail("asked"))
 
 
 @pytest.mark.parametrize(("full", "usd"), [((), "1"), (("ml.own",), "3")])
@@ -420,6 +511,38 @@ def test_what_sagemaker_can_not_do_is_refused(account):
 
 def policies(account):
     return [sent["DeploymentConfig"] for call, sent in account.hosting.sent if call == "update_endpoint"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps", "words"),
+    [(1, 1, 1, "a second machine for about"), (3, 3, 3, "more machines, in 3 steps, for about"), (1, 3, 1, "a second")],
+)
+def test_the_question_counts_the_minutes_and_the_price_of_all_steps(account, before, after, steps, words):
+    account.up(plan=ranged(before, before, before))
+    asked = []
+    account.up(plan=another(replicas=after), confirm=lambda proposal: asked.append(proposal) or True)
+    update = asked[0].update
+    one_s = round(sum(phase.expected_s for phase in estimate(asked[0].candidate))) + update.drain_s
+    assert (update.steps, update.overlap_s) == (steps, steps * one_s)
+    assert update.extra_usd == asked[0].candidate.rent_usd_per_hour * one_s / 3600
+    assert words in update_text(update)
+
+
+def test_the_extra_price_is_that_of_the_costliest_pool(account):
+    account.up()
+    asked, made = [], another()
+    other = pooled("1", "3").fallbacks[0]
+    other = replaced(other, engine=made.chosen.engine)
+    account.up(plan=replaced(made, fallbacks=(other,)), confirm=lambda proposal: asked.append(proposal) or True)
+    update = asked[0].update
+    assert update.extra_usd == 3 * Decimal(update.overlap_s) / 3600
+
+
+@pytest.mark.parametrize(
+    ("replicas", "found"), [(0, 1), (1, 1), (2, 2), (20, 20), (21, 21), (39, 39), (40, 20), (100, 20)]
+)
+def test_machines_are_replaced_in_as_many_steps_as_the_policy_has_batches(replicas, found):
+    assert steps(replicas) == found
 
 
 def test_an_endpoint_with_several_machines_is_updated_machine_by_machine(account):

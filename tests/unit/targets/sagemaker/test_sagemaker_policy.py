@@ -44,7 +44,7 @@ SERVICES = (
     ("cloudwatch", ("alarm",)),
     ("logs", ("log_",)),
     ("scheduler", ("schedule",)),
-    ("iam", ("role", "get_policy")),
+    ("iam", ("role", "get_policy", "principal_policy")),
     ("sts", ("caller_identity",)),
     ("service-quotas", ("service_quotas",)),
     ("pricing", ("products",)),
@@ -91,7 +91,7 @@ def asked(method: str, sent: dict[str, Any], hosting: FakeHosting) -> Iterator[t
         keys = {"iam:PermissionsBoundary": f"arn:aws:iam::{base}:policy/{ACTIONS.boundary.name}"}
         yield action, f"arn:aws:iam::{base}:role{path}{sent['RoleName']}", keys
     else:
-        yield action, sent.get("PolicyArn", "*"), {}
+        yield action, sent.get("PolicyArn") or sent.get("PolicySourceArn", "*"), {}
 
 
 def _of_sagemaker(action: str, method: str, sent: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
