@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ LOG: Final = "server.log"
 CLUSTER: Final = "cluster"
 # Marks a folder as a sandbox's, to be removed with its contents.
 MARKER: Final = ".tgi-deploy-sandbox"
+_GUARD: Final = 'cat; for group in machines/*/groups/*; do kill -KILL "-${group##*/}"; done'
 # moto reads these at import.
 STRICT: Final = {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
@@ -71,12 +73,14 @@ def serve(options: argparse.Namespace) -> None:
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     home: Path = options.home
     (home / "machines").mkdir(exist_ok=True)
+    os.chdir(home)  # in which the machines' commands have a short path
+    guard = _guard()
     moto = DomainDispatcherApplication(backend_app)
     server = make_server("127.0.0.1", options.port, moto, threaded=True, request_handler=MotoRequestHandler)
     world.install(AddressPool(server.port))
     url, access_key = f"http://127.0.0.1:{server.port}", secrets.token_hex(16)
     clock = FastClock(epoch=time.time(), speed=options.timer_speed)
-    settings = Settings(home=home, url=url, access_key=access_key, speed=options.speed, clock=clock, shut_down=stop)
+    settings = Settings(home=home, access_key=access_key, speed=options.speed, clock=clock, shut_down=stop)
     machines = Machines(settings)
     server.app = layer = Layer(moto, machines, settings)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,7 +95,15 @@ def serve(options: argparse.Namespace) -> None:
         layer.close()
         machines.close()
         server.server_close()
+        guard.communicate()
         remove(home)
+
+
+def _guard() -> subprocess.Popen[bytes]:
+    """Start a process that outlives this one: if it is killed, the machines' programs are ended."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    argv = ["/bin/sh", "-c", _GUARD]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True, **quiet)  # noqa: S603 -- fixed words
 
 
 def claim(home: Path) -> None:

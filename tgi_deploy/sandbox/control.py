@@ -208,8 +208,6 @@ def _clean(home: Path) -> None:
     _end_processes(f"{_SERVER[-1]} --detach --home {home} ")
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))
-    # Machines notice that their cloud is gone; this waits for those still shutting down.
-    _end_processes(f"tgi_deploy.sandbox.machine {home}/")
     remove(home)
 
 

@@ -63,10 +63,8 @@ def _is_same(given: str, key: str) -> bool:
 
 
 _CONTROL: Final = "/_sandbox/"
-_OF_MACHINE: Final = re.compile(r"machines/([^/]+)/([^/]+)")
 _FAILED: Final = 500
 _REFUSALS: Final = {"ec2": rules.refuse, "iam": roles.refuse_role}
-_POWER: Final = frozenset({"poweroff", "reboot"})
 
 
 class Layer:
@@ -109,20 +107,16 @@ class Layer:
         _refuse_page(call)
         if call.path.startswith(_CONTROL):
             return json_answer(self._control(environ, call) or {})
-        machine = api.machine_of(call.access_key, self._settings.access_key)
-        if machine is None and not _is_same(call.access_key, self._settings.access_key):
+        if not _is_same(call.access_key, self._settings.access_key):
             return error(call, "AuthFailure", _STRANGER, 401)
         self._record(call)
         try:
-            if machine and call.service == "ssm":
-                with self._settings.lock:
-                    roles.refuse_machine(call, machine)
             return self._aws(environ, call)
         except RefusedError as refused:
             return error(call, refused.code, refused.message, refused.status)
 
     def _record(self, call: Call) -> None:
-        if not call.action or call.access_key != self._settings.access_key:
+        if not call.action:
             return
         secret = {"Value"} if call.action == "PutParameter" else ()
         record = {"time": time.time(), "service": call.service, "region": call.region, "action": call.action_name}
@@ -130,8 +124,7 @@ class Layer:
         self._calls.append({**record, "path": call.path, "params": params})
 
     def _aws(self, environ: Environ, call: Call) -> Answer:
-        by_machine = call.access_key != self._settings.access_key
-        fault = None if by_machine else self._settings.faults.take_for_call(call)
+        fault = self._settings.faults.take_for_call(call)
         if fault and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault and fault.code and not fault.after:
@@ -182,8 +175,6 @@ class Layer:
         if not is_owner and (call.method, what) != ("GET", "health"):
             raise BadRequestError(_STRANGER, 401)
         document = read_document(call.body)
-        named = _OF_MACHINE.fullmatch(what)
-        instance_id, route = (named[1], f"machines/ID/{named[2]}") if named else ("", what)
         actions: Mapping[str, Callable[[], dict[str, Any] | None]] = {
             "GET health": lambda: self._health(call),
             "GET calls": lambda: self._list_calls(call),
@@ -192,12 +183,10 @@ class Layer:
             "POST faults": lambda: self._add_fault(document),
             "DELETE faults": self._settings.faults.clear,
             "GET machines": lambda: {"machines": self._machines.listed()},
-            "GET machines/ID/metadata": lambda: self._machines.metadata(instance_id),
-            "POST machines/ID/power": lambda: self._power(instance_id, document),
             "POST reset": lambda: self._reset(environ),
             "POST shutdown": self._settings.shut_down,
         }
-        action = actions.get(f"{call.method} {route}")
+        action = actions.get(f"{call.method} {what}")
         if action is None:
             raise BadRequestError(f"no {call.method} {call.path}", 404)
         return action()
@@ -224,12 +213,6 @@ class Layer:
         else:
             raise BadRequestError("this fault does not end a running machine")
         return {"fault": to_builtins(fault)}
-
-    def _power(self, instance_id: str, document: Mapping[str, Any]) -> None:
-        event = str(document.get("event", "poweroff"))
-        if event not in _POWER:
-            raise BadRequestError(f"event is one of {', '.join(sorted(_POWER))}")
-        self._machines.power(instance_id, event)
 
     def _reset(self, environ: Environ) -> None:
         """Reset to an empty account: end the machines, clear state, faults, tokens and calls."""

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-import tgi_deploy
-from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox import roles, rules, schedules, world
 from tgi_deploy.sandbox.addresses import Routes
-from tgi_deploy.sandbox.api import Endpoint
 from tgi_deploy.sandbox.faults import FaultTable
-from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, FastClock, Layout, MachineSpec
-from tgi_deploy.sandbox.hardware import hardware_of, image_sizes, proxy_image
-from tgi_deploy.sandbox.machine import guest_environment
-from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
+from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, FastClock, Host, Layout
+from tgi_deploy.sandbox.guest.machine import System, guest_environment
+from tgi_deploy.sandbox.guest.server import CommandServer
+from tgi_deploy.sandbox.guest.spawn import Spawner
+from tgi_deploy.sandbox.hardware import hardware_of
 from tgi_deploy.sandbox.sessions.agent import Guest
 from tgi_deploy.sandbox.wire import BadRequestError
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tgi_deploy.sandbox.faults import MachineFault
     from tgi_deploy.sandbox.world import SandboxInstance
 
 _PENDING_S: Final = 12.0
-_BOOT_S: Final = 45.0
 _TICK_S: Final = 0.05
 _GRACE_S: Final = 1.5
 # "If the instance OS does not cleanly shut down within a few minutes, a hard shutdown is performed": EC2 User Guide,
@@ -50,10 +45,9 @@ _DIED: Final = "Server.InternalError"
 
 
 class Settings(Frozen, frozen=True, kw_only=True):
-    """What the parts of the sandbox share. `lock` guards moto; its API at `url` accepts `access_key`."""
+    """What the parts of the sandbox share. `lock` guards moto; its API accepts `access_key`."""
 
     home: Path
-    url: str
     access_key: str
     speed: float
     clock: FastClock
@@ -68,17 +62,19 @@ class HostedMachine(msgspec.Struct, kw_only=True):
     layout: Layout
     faults: tuple[MachineFault, ...]
     ends: list[tuple[float, str]]
-    process: subprocess.Popen[bytes] | None = None
+    system: System | None = None
     ending: threading.Thread | None = None
 
     @property
     def gone(self) -> bool:
-        return self.process is None and (self.ending is None or not self.ending.is_alive())
+        return self.system is None and (self.ending is None or not self.ending.is_alive())
 
-    @property
-    def died(self) -> bool:
-        """Whether its process ended by itself."""
-        return self.process is not None and self.process.poll() is not None
+    def end(self, grace_s: float) -> None:
+        """Shut down in the background."""
+        system, self.system = self.system, None
+        if system is not None:
+            self.ending = threading.Thread(target=system.end, args=(grace_s,), daemon=True)
+            self.ending.start()
 
 
 class Machines:
@@ -86,6 +82,7 @@ class Machines:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._commands = CommandServer()
         self._routes = Routes()
         self._closed = threading.Event()
 
@@ -93,6 +90,9 @@ class Machines:
         """Update all instances until closed."""
         while not self._closed.wait(_TICK_S):
             self.sync()
+            for _, instance in world.instances():
+                if instance.sandbox_machine and instance.sandbox_machine.system:
+                    instance.sandbox_machine.system.tick()
 
     def sync(self) -> None:
         with self._settings.lock:
@@ -113,8 +113,8 @@ class Machines:
                 behavior = str(instance.instance_initiated_shutdown_behavior)
                 instance.sandbox_end("Client.InstanceInitiatedShutdown", behavior=behavior)
 
-    def metadata(self, instance_id: str) -> dict[str, object]:
-        """Return user data and what changes while the machine runs: tags if enabled, and a spot notice if there is one.
+    def metadata(self, instance_id: str) -> dict[str, Any]:
+        """Return user data and what changes while the machine runs: tags if enabled, and its spot notice.
 
         Raises BadRequestError for an unknown machine.
         """
@@ -122,26 +122,30 @@ class Machines:
             region, instance, machine = _find(instance_id)
             shown = instance.metadata_options.instance_metadata_tags == "enabled"
             return {
-                "tags": dict(world.tags_of(region, instance.id)) if shown else None,
+                "tags": dict(world.tags_of(region, instance.id)) if shown else {},
                 "spot_action": self._spot_action(machine),
                 "user_data": str(instance.user_data or ""),
             }
 
-    def _spot_action(self, machine: HostedMachine) -> dict[str, str] | None:
+    def _spot_action(self, machine: HostedMachine) -> str:
         now = time.monotonic()
         due = min((moment for moment, reason in machine.ends if reason == _RECLAIMED), default=None)
         if due is None or due - now > max(_NOTICE_S / self._settings.clock.speed, _LEAST_NOTICE_S):
-            return None
+            return ""
         at = self._settings.clock.text(time.time() + due - now).replace("+00:00", "Z")
-        return {"action": "terminate", "time": at}
+        return json.dumps({"action": "terminate", "time": at})
+
+    def parameter(self, instance_id: str, region: str, name: str) -> str | None:
+        """Read a parameter as the machine's role; None without a role. Raises RefusedError."""
+        with self._settings.lock:
+            return roles.read_parameter(_find(instance_id)[1], region, name)
 
     def guest(self, instance_id: str) -> Guest | None:
         """Return a booted machine, for sessions with it; None otherwise."""
         with self._settings.lock, suppress(BadRequestError):
             _, instance, machine = _find(instance_id)
-            layout = machine.layout
-            if machine.process and not machine.died and layout.at("/proc/uptime").exists():
-                folder, environment = layout.at("/root"), guest_environment(layout)
+            if machine.system and machine.system.ready:
+                folder, environment = machine.layout.at("/root"), guest_environment(machine.layout)
                 return Guest(address=instance.sandbox_lease.address, folder=folder, environment=environment)
         return None
 
@@ -152,7 +156,20 @@ class Machines:
 
     def listed(self) -> list[dict[str, object]]:
         with self._settings.lock:
-            return [_described(region, one) for region, one in world.instances()]
+            return [self._described(region, one) for region, one in world.instances()]
+
+    def _described(self, region: str, instance: SandboxInstance) -> dict[str, object]:
+        machine = instance.sandbox_machine
+        return {
+            "instance_id": instance.id,
+            "region": region,
+            "instance_type": instance.instance_type,
+            "state": instance.state,
+            "address": instance.sandbox_lease.address,
+            "clock": msgspec.to_builtins(self._settings.clock),
+            "booted": bool(machine and machine.system),
+            "console": str(machine.layout.console) if machine else None,
+        }
 
     def close(self) -> None:
         """End all machines and wait for them."""
@@ -165,7 +182,7 @@ class Machines:
             hosted = [(one, one.sandbox_machine) for _, one in world.instances() if one.sandbox_machine]
             self._routes.sync(set())
             for _, machine in hosted:
-                self._end(machine, at_once=True)
+                machine.end(_GRACE_S)
         for instance, machine in hosted:
             if machine.ending:
                 machine.ending.join()
@@ -183,7 +200,7 @@ class Machines:
         elif state == "running":
             self._keep_running(region, instance, machine)
         elif state in {"shutting-down", "stopping"}:
-            self._end(machine)
+            machine.end(_GRACE_S + _SHUTDOWN_S / self._settings.speed)
             if machine.gone:
                 instance.sandbox_state("terminated" if state == "shutting-down" else "stopped")
                 shutil.rmtree(machine.layout.at(NVME_MOUNT), ignore_errors=True)  # local drives
@@ -197,61 +214,35 @@ class Machines:
         return instance.sandbox_machine
 
     def _keep_running(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> None:
-        if machine.died:
+        if machine.system and machine.system.failed:
             instance.sandbox_end(_DIED)
             return
         if instance.sandbox_reboot_wanted:
             instance.sandbox_reboot_wanted = False
-            self._end(machine)
+            machine.end(_GRACE_S + _SHUTDOWN_S / self._settings.speed)
         dark = any(fault.dark for fault in machine.faults)
         if machine.gone and instance.user_data and not dark:
-            self._boot(region, instance, machine)
+            machine.system = System(self._host(region, instance, machine), self._commands)
 
-    def _boot(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> None:
-        layout = machine.layout
-        layout.folder.mkdir(parents=True, exist_ok=True)
-        layout.spec.write_bytes(msgspec.json.encode(self._spec(region, instance, machine.faults)))
-        with (layout.folder / "machine.log").open("ab") as log:
-            machine.process = subprocess.Popen(  # noqa: S603 -- our own module
-                [sys.executable, "-m", "tgi_deploy.sandbox.machine", str(layout.folder)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=Path(tgi_deploy.__file__).resolve().parent.parent,
-                start_new_session=True,
-            )
-        machine.ending = None
-
-    def _spec(self, region: str, instance: SandboxInstance, faults: tuple[MachineFault, ...]) -> MachineSpec:
-        settings = self._settings
-        boots_s = (fault.boot_s * settings.speed for fault in faults if fault.boot_s is not None)
-        pulls = (fault.pull_mb_per_s for fault in faults if fault.pull_mb_per_s)
-        return MachineSpec(
+    def _host(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> Host:
+        settings, layout = self._settings, machine.layout
+        layout.make()
+        environment, home = guest_environment(layout), layout.at("/root")
+        return Host(
             instance_id=instance.id,
             region=region,
             instance_type=instance.instance_type,
             hardware=hardware_of(instance.instance_type),
-            images=image_sizes(),
-            proxy_image=proxy_image(),
-            engine_environment={KEPT_MODELS: str(models_folder(os.environ).absolute())},
             address=instance.sandbox_lease.address,
-            endpoint=Endpoint(url=settings.url, access_key=settings.access_key, instance_id=instance.id),
-            instance_profile=roles.profile_of(instance),
+            held_ports=instance.sandbox_lease.ports,
             speed=settings.speed,
             clock=settings.clock,
-            boot_s=next(boots_s, _BOOT_S),
-            engine_faults=tuple(fault.engine for fault in faults if fault.engine),
-            failed_pulls=sum(fault.failed_pulls for fault in faults),
-            pull_mb_per_s=next(pulls, None),
-            held_ports=instance.sandbox_lease.ports,
+            faults=machine.faults,
+            cloud=self,
+            layout=layout,
+            console=Console(layout, speed=settings.speed),
+            spawner=Spawner(groups=layout.groups, environment=environment, home=home),
         )
-
-    def _end(self, machine: HostedMachine, *, at_once: bool = False) -> None:
-        process, machine.process = machine.process, None
-        if process is not None:
-            grace_s = _GRACE_S + (0.0 if at_once else _SHUTDOWN_S / self._settings.speed)
-            machine.ending = threading.Thread(target=_end_process, args=(process, machine.layout, grace_s), daemon=True)
-            machine.ending.start()
 
 
 def _find(instance_id: str) -> tuple[str, SandboxInstance, HostedMachine]:
@@ -260,29 +251,3 @@ def _find(instance_id: str) -> tuple[str, SandboxInstance, HostedMachine]:
         if instance.id == instance_id and instance.sandbox_machine:
             return region, instance, instance.sandbox_machine
     raise BadRequestError(f"the machine {instance_id!r} does not exist", 404)
-
-
-def _described(region: str, instance: SandboxInstance) -> dict[str, object]:
-    machine = instance.sandbox_machine
-    return {
-        "instance_id": instance.id,
-        "region": region,
-        "instance_type": instance.instance_type,
-        "state": instance.state,
-        "address": instance.sandbox_lease.address,
-        "pid": machine.process.pid if machine and machine.process else None,
-        "console": str(machine.layout.console) if machine else None,
-    }
-
-
-def _end_process(process: subprocess.Popen[bytes], layout: Layout, grace_s: float) -> None:
-    """Send SIGTERM, then SIGKILL, then end the machine's leftovers."""
-    if process.stdin:
-        process.stdin.close()
-    process.terminate()
-    try:
-        process.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        end_group(process.pid, grace_s=0)
-        process.wait()
-    end_recorded_groups(layout.groups, marker=str(layout.folder))

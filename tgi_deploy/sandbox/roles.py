@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import iam_backends
+from moto.ssm.models import ssm_backends
 
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.sandbox import world
@@ -15,6 +16,8 @@ from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from tgi_deploy.sandbox.world import SandboxInstance
 
 _CHANNEL_CALLS: Final = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
 
@@ -46,13 +49,18 @@ def refuse_role(call: Call) -> None:
         raise RefusedError("NoSuchEntity", f"Scope ARN: {arn} does not exist or is not attachable.", 404)
 
 
-def refuse_machine(call: Call, instance_id: str) -> None:
-    """Reject a machine's Parameter Store call that its instance profile's role does not allow."""
-    arn = f"arn:aws:ssm:{call.region}:{DEFAULT_ACCOUNT_ID}:parameter/{call.text('Name').removeprefix('/')}"
-    if _may(_roles_of(instance_id), "ec2.amazonaws.com", f"ssm:{call.action}", arn, {}):
-        return
-    message = f"User: assumed-role of {instance_id} is not authorized to perform: ssm:{call.action} on resource: {arn}"
-    raise RefusedError("AccessDeniedException", message)
+def read_parameter(instance: SandboxInstance, region: str, name: str) -> str | None:
+    """Read a parameter as the machine's role; None without an instance profile. Raises RefusedError."""
+    if not profile_of(instance):
+        return None
+    arn = f"arn:aws:ssm:{region}:{DEFAULT_ACCOUNT_ID}:parameter/{name.removeprefix('/')}"
+    if not _may(_roles_of(instance.id), "ec2.amazonaws.com", "ssm:GetParameter", arn, {}):
+        why = f"User: assumed-role of {instance.id} is not authorized to perform: ssm:GetParameter on resource: {arn}"
+        raise RefusedError("AccessDeniedException", why)
+    found = ssm_backends[DEFAULT_ACCOUNT_ID][region].get_parameter(name)
+    if found is None:
+        raise RefusedError("ParameterNotFound", f"Parameter {name} not found.")
+    return str(found.decrypt(found.value))
 
 
 def may_answer_sessions(instance_id: str) -> bool:

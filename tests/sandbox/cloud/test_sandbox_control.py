@@ -95,7 +95,6 @@ def test_stopping_leaves_no_process_and_no_file_behind(home):
     instance_id = launch(info)
     groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]
     assert len(groups) >= 2
-    assert any("sandbox.machine" in line for line in processes_of(home))
     assert control.stop(home)
     assert not home.exists()
     assert list(home.parent.iterdir()) == []
@@ -104,7 +103,7 @@ def test_stopping_leaves_no_process_and_no_file_behind(home):
     assert not is_alive(info.pid)
 
 
-def test_machines_exit_when_the_server_is_killed(home):
+def test_machines_end_when_the_server_is_killed(home):
     info = control.start(home, speed=600)
     instance_id = launch(info)
     groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.sandbox.guest.layout import Host, MachineSpec
+    from tgi_deploy.sandbox.guest.layout import Host
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job
 
@@ -128,7 +129,7 @@ class Service:
     def _once(self) -> bool:
         """Run the service once. Return True if it should restart."""
         burst, now = int(self._about.get("StartLimitBurst", "5")), time.monotonic()
-        interval_s = parse_span(self._about.get("StartLimitIntervalSec", "10s")) / self._host.spec.speed
+        interval_s = parse_span(self._about.get("StartLimitIntervalSec", "10s")) / self._host.speed
         self._starts = [*(start for start in self._starts if now - start < interval_s), now]
         if 0 < burst < len(self._starts):
             self._log(f"{self._name}: Start request repeated too quickly.")
@@ -170,7 +171,7 @@ class Service:
         return status
 
     def _span(self, key: str, default: str) -> float:
-        return parse_span(self._settings.get(key, default)) / self._host.spec.speed
+        return parse_span(self._settings.get(key, default)) / self._host.speed
 
     def _fail(self, result: str) -> None:
         self._failed = True
@@ -201,14 +202,14 @@ class Timer:
     The first time runs at the timers' speed, the intervals at the machine's.
     """
 
-    def __init__(self, unit: Unit, *, booted: float, spec: MachineSpec) -> None:
+    def __init__(self, unit: Unit, *, booted: float, host: Host) -> None:
         """Raises BadUnitError for an unsupported time."""
         settings = unit["Timer"]
         if "OnBootSec" not in settings:
             raise BadUnitError("a timer without OnBootSec= is not simulated")
-        self._due = booted + parse_span(settings["OnBootSec"]) / spec.clock.speed
+        self._due = booted + parse_span(settings["OnBootSec"]) / host.clock.speed
         again_s = parse_span(settings.get("OnUnitActiveSec", "infinity"))
-        self._pause_s = min(again_s / spec.clock.speed, max(again_s / spec.speed, _LEAST_PAUSE_S))
+        self._pause_s = min(again_s / host.clock.speed, max(again_s / host.speed, _LEAST_PAUSE_S))
 
     def is_due(self) -> bool:
         """Return whether it is time, and wait for the next time."""
@@ -227,10 +228,10 @@ class Init:
         self._lock = threading.Lock()
 
     def run_timers(self) -> None:
-        """Run the timers until the machine goes down."""
-        while not self._host.down.wait(0.05):
-            for name, timer in tuple(self._timers.items()):
-                if timer.is_due():
+        """Start what is due."""
+        for name, timer in tuple(self._timers.items()):
+            if timer.is_due():
+                with suppress(OSError, BadUnitError):
                     self._start(name.replace(".timer", ".service"), wait=False)
 
     def start_enabled(self) -> None:
@@ -275,7 +276,7 @@ class Init:
 
     def _start(self, name: str, *, wait: bool = True) -> bool:
         if name.endswith(".timer"):
-            self._timers[name] = Timer(self._load(name), booted=self._booted, spec=self._host.spec)
+            self._timers[name] = Timer(self._load(name), booted=self._booted, host=self._host)
             return True
         with self._lock:
             if name not in self._services:
