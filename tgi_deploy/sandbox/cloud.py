@@ -41,7 +41,6 @@ STRICT: Final = {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
     "MOTO_ENABLE_AMI_VALIDATION": "1",
     "MOTO_ENABLE_KEYPAIR_VALIDATION": "1",
-    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
     "MOTO_DISABLE_GLOBAL_CORS": "1",
 }
 
@@ -57,7 +56,7 @@ def serve(options: argparse.Namespace) -> None:
     )
     from werkzeug.serving import make_server  # noqa: PLC0415
 
-    from tgi_deploy.sandbox import world  # noqa: PLC0415
+    from tgi_deploy.sandbox import rules, world  # noqa: PLC0415
     from tgi_deploy.sandbox.guest.layout import FastClock, publish  # noqa: PLC0415
     from tgi_deploy.sandbox.layer import Layer  # noqa: PLC0415
     from tgi_deploy.sandbox.machines import Machines, Settings  # noqa: PLC0415
@@ -78,6 +77,7 @@ def serve(options: argparse.Namespace) -> None:
     moto = DomainDispatcherApplication(backend_app)
     server = make_server("127.0.0.1", options.port, moto, threaded=True, request_handler=MotoRequestHandler)
     world.install(AddressPool(server.port))
+    rules.install()
     url, access_key = f"http://127.0.0.1:{server.port}", secrets.token_hex(16)
     clock = FastClock(epoch=time.time(), speed=options.timer_speed)
     settings = Settings(home=home, access_key=access_key, speed=options.speed, clock=clock, shut_down=stop)
@@ -101,9 +101,8 @@ def serve(options: argparse.Namespace) -> None:
 
 def _guard() -> subprocess.Popen[bytes]:
     """Start a process that outlives this one: if it is killed, the machines' programs are ended."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    argv = ["/bin/sh", "-c", _GUARD]
-    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True, **quiet)  # noqa: S603 -- fixed words
+    argv = ["/bin/sh", "-c", f"exec >/dev/null 2>&1; {_GUARD}"]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 -- fixed words
 
 
 def claim(home: Path) -> None:

@@ -16,9 +16,10 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from moto.moto_api._internal.models import moto_api_backend
 from msgspec import to_builtins
 
-from tgi_deploy.sandbox import api, roles, rules, schedules
+from tgi_deploy.sandbox import api, roles, rules, world
 from tgi_deploy.sandbox.faults import CallFault, MachineFault, read_fault, send_signal
 from tgi_deploy.sandbox.sessions.service import Sessions
 from tgi_deploy.sandbox.wire import (
@@ -64,7 +65,6 @@ def _is_same(given: str, key: str) -> bool:
 
 _CONTROL: Final = "/_sandbox/"
 _FAILED: Final = 500
-_REFUSALS: Final = {"ec2": rules.refuse, "iam": roles.refuse_role}
 
 
 class Layer:
@@ -74,7 +74,6 @@ class Layer:
         self._moto = moto
         self._machines = machines
         self._settings = settings
-        self._tokens = rules.TokenMemory()
         self._sessions = Sessions(machines.guest)
         self._calls: deque[dict[str, Any]] = deque(maxlen=10_000)
         roles.prepare_account()
@@ -106,7 +105,7 @@ class Layer:
     def _answer(self, environ: Environ, call: Call) -> Answer:
         _refuse_page(call)
         if call.path.startswith(_CONTROL):
-            return json_answer(self._control(environ, call) or {})
+            return json_answer(self._control(call) or {})
         if not _is_same(call.access_key, self._settings.access_key):
             return error(call, "AuthFailure", _STRANGER, 401)
         self._record(call)
@@ -147,27 +146,20 @@ class Layer:
         return _ended(call, answer, fault) if fault else answer
 
     def _carry_out(self, environ: Environ, call: Call) -> Answer:
-        def ask_moto(what: Call) -> Answer:
-            return forward(self._moto, environ, what)
+        if call.service == "pricing":
+            raise RefusedError("AccessDeniedException", "the sandbox has no price list")
+        if call.service == "ec2" and not world.is_region(call.region):
+            raise RefusedError("InvalidRegion", f"the region {call.region!r} does not exist")
+        answer = self._sessions.answer(call)
+        if answer is None and {"sagemaker", "application-autoscaling"} & {call.service, call.text("ServiceCode")}:
+            answer = self.hosting.answer(call)
+        if answer is None:
+            answer = forward(self._moto, environ, call)
+        if answer.status_code == _FAILED and "html" in str(answer.content_type):  # moto failed, and logs why
+            return error(call, "InternalError", "An internal error has occurred", _FAILED)
+        return answer
 
-        def carry_out(what: Call) -> Answer:
-            if what.service == "pricing":
-                raise RefusedError("AccessDeniedException", "the sandbox has no price list")
-            answer = self._sessions.answer(what)
-            of_sagemaker = {"sagemaker", "application-autoscaling"} & {what.service, what.text("ServiceCode")}
-            if answer is None and of_sagemaker:
-                answer = self.hosting.answer(what)
-            if answer is None:
-                completed = rules.complete(what) if what.service == "ec2" else what
-                _REFUSALS.get(what.service, schedules.refuse)(completed)
-                answer = ask_moto(completed)
-                if answer.status_code == _FAILED and "html" in str(answer.content_type):  # moto failed, and logs why
-                    return error(what, "InternalError", "An internal error has occurred", _FAILED)
-            return answer
-
-        return self._tokens.once(call, carry_out, ask_moto)
-
-    def _control(self, environ: Environ, call: Call) -> dict[str, Any] | None:
+    def _control(self, call: Call) -> dict[str, Any] | None:
         """Answer a control call. Health is public; everything else requires the key."""
         what = call.path.removeprefix(_CONTROL).strip("/")
         given = call.headers.get("HTTP_AUTHORIZATION", "")
@@ -183,7 +175,7 @@ class Layer:
             "POST faults": lambda: self._add_fault(document),
             "DELETE faults": self._settings.faults.clear,
             "GET machines": lambda: {"machines": self._machines.listed()},
-            "POST reset": lambda: self._reset(environ),
+            "POST reset": self._reset,
             "POST shutdown": self._settings.shut_down,
         }
         action = actions.get(f"{call.method} {what}")
@@ -214,18 +206,15 @@ class Layer:
             raise BadRequestError("this fault does not end a running machine")
         return {"fault": to_builtins(fault)}
 
-    def _reset(self, environ: Environ) -> None:
+    def _reset(self) -> None:
         """Reset to an empty account: end the machines, clear state, faults, tokens and calls."""
-        inner = Call(
-            method="POST", path="/moto-api/reset", service="", region="", action="", params={}, body=b"", headers={}
-        )
         with self._settings.lock:
             self._machines.clear()
-            forward(self._moto, {**environ, "PATH_INFO": "/moto-api/reset", "REQUEST_METHOD": "POST"}, inner)
+            moto_api_backend.reset()
             roles.prepare_account()
             if "hosting" in self.__dict__:
                 self.hosting.clear()
-            self._tokens = rules.TokenMemory()
+            rules.TOKENS.clear()
         self._settings.faults.clear()
         self._calls.clear()
 

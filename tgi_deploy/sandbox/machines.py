@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tgi_deploy.sandbox import roles, rules, schedules, world
+from tgi_deploy.sandbox import roles, schedules, world
 from tgi_deploy.sandbox.addresses import Routes
 from tgi_deploy.sandbox.faults import FaultTable
 from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, FastClock, Host, Layout
@@ -208,7 +208,7 @@ class Machines:
 
     def _admit(self, region: str, instance: SandboxInstance) -> HostedMachine:
         layout = Layout(folder=self._settings.home / "machines" / instance.id)
-        faults = self._settings.faults.take_for_machine(rules.launch_facts(region, instance))
+        faults = self._settings.faults.take_for_machine(_launch_facts(region, instance))
         ends = [(time.monotonic() + fault.after_s, fault.reason) for fault in faults if fault.reason]
         instance.sandbox_machine = HostedMachine(layout=layout, faults=faults, ends=ends)
         return instance.sandbox_machine
@@ -243,6 +243,18 @@ class Machines:
             console=Console(layout, speed=settings.speed),
             spawner=Spawner(groups=layout.groups, environment=environment, home=home),
         )
+
+
+def _launch_facts(region: str, instance: SandboxInstance) -> dict[str, str]:
+    """Return the values that a machine fault's `when` is compared with."""
+    return {
+        "Region": region,
+        "InstanceId": instance.id,
+        "InstanceType": instance.instance_type,
+        "AvailabilityZone": str(instance.availability_zone),
+        "SubnetId": str(instance.subnet_id),
+        "Market": "spot" if instance.lifecycle == "spot" else "on-demand",
+    }
 
 
 def _find(instance_id: str) -> tuple[str, SandboxInstance, HostedMachine]:

@@ -12,7 +12,7 @@ from moto.ssm.models import ssm_backends
 
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.sandbox import world
-from tgi_deploy.sandbox.wire import Call, RefusedError
+from tgi_deploy.sandbox.wire import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,20 +33,6 @@ def prepare_account() -> None:
                 policy_name=boundary.name,
                 tags=[],
             )
-
-
-def refuse_role(call: Call) -> None:
-    """Raise IAM's error for a missing boundary or a role that has left its profile, which moto does not raise.
-
-    Worded as in bug reports; IAM API Reference, "RemoveRoleFromInstanceProfile", NoSuchEntity.
-    """
-    arn, role, profile = (call.text(name) for name in ("PermissionsBoundary", "RoleName", "InstanceProfileName"))
-    if call.action == "RemoveRoleFromInstanceProfile":
-        held = [one for one in _iam().instance_profiles.values() if one.name == profile]
-        if held and role not in {one.name for one in held[0].roles}:
-            raise RefusedError("NoSuchEntity", f"Cannot find Role {role} in Instance Profile {profile}", 404)
-    if arn and call.action == "CreateRole" and arn not in _iam().managed_policies:
-        raise RefusedError("NoSuchEntity", f"Scope ARN: {arn} does not exist or is not attachable.", 404)
 
 
 def read_parameter(instance: SandboxInstance, region: str, name: str) -> str | None:

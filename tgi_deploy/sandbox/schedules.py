@@ -12,7 +12,6 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.scheduler.models import scheduler_backends
 
 from tgi_deploy.sandbox import roles, world
-from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,18 +31,6 @@ def run_due(timer_speed: float) -> None:
                 run(region, str(target["RoleArn"]), json.loads(target.get("Input") or "{}"))
             if schedule.action_after_completion == "DELETE":
                 group.schedules.pop(schedule.name, None)
-
-
-def refuse(call: Call) -> None:
-    """Reject deleting a missing group, or creating a schedule in it, on which moto crashes."""
-    if call.action == "DeleteScheduleGroup":
-        name = call.path.rpartition("/")[2]
-    elif call.action == "CreateSchedule":
-        name = call.text("GroupName") or "default"
-    else:
-        return
-    if name not in scheduler_backends[DEFAULT_ACCOUNT_ID][call.region].schedule_groups:
-        raise RefusedError("ResourceNotFoundException", f"Schedule group {name} does not exist.", 404)
 
 
 def _schedules() -> Iterator[tuple[str, Any, Any]]:

@@ -7,14 +7,15 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 import msgspec
+from moto.core.exceptions import ServiceException
 from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Response
 
-from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,13 +46,11 @@ class BadRequestError(ValueError):
         self.status = status
 
 
-class RefusedError(Exception):
+class RefusedError(ServiceException):
     """An error of AWS, answered in the call's protocol."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+        super().__init__(code, message)
         self.status = status
 
 
@@ -80,16 +79,6 @@ class Call(Frozen, frozen=True, kw_only=True):
 
     def text(self, name: str) -> str:
         return str(self.params.get(name, ""))
-
-    def values(self, prefix: str) -> tuple[str, ...]:
-        """Return the members of a query-protocol list: `values("InstanceId")` reads InstanceId.1, InstanceId.2, …."""
-        pattern = re.compile(re.escape(prefix) + r"\.\d+$")
-        return tuple(str(value) for name, value in self.params.items() if pattern.match(name))
-
-    def with_params(self, params: Mapping[str, Any]) -> Call:
-        """Return the call with other parameters (query protocol only)."""
-        action = str(params.get("Action", self.action))
-        return replaced(self, action=action, params=params, body=urlencode(params).encode())
 
 
 class Answer(Response):

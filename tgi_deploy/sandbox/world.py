@@ -16,12 +16,11 @@ from moto.core.types import Base64EncodedString
 from moto.core.utils import method_names_from_class, utcnow
 from moto.ec2.models import ec2_backends, elastic_ip_addresses
 from moto.ec2.models import instances as moto_instances
-from moto.ec2.models.amis import Ami
+from moto.ec2.models.amis import Ami, AmiBackend
 from moto.ec2.models.core import TaggedEC2Resource
-from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.responses.general import General
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping, get_prefix
-from moto.iam.models import iam_backends
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.ssm.models import Parameter, ParameterDict
@@ -144,6 +143,7 @@ def install(addresses: AddressPool) -> None:
     changes: tuple[tuple[object, str, object], ...] = (
         (moto_instances, "Instance", SandboxInstance),
         (elastic_ip_addresses, "random_ip", addresses.take),
+        (AmiBackend, "_load_amis", _load_images),
         (TaggedEC2Resource, "get_tags", _tags_of),
         (ParameterDict, "_check_loading_status", _load_parameter),
         (moto_responses, "method_names_from_class", cache(method_names_from_class)),
@@ -152,6 +152,19 @@ def install(addresses: AddressPool) -> None:
     )
     for owner, name, own in changes:
         setattr(owner, name, own)
+    # moto's launches are always shown as pending.
+    EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER.pop("RunInstances.Reservation.Instances.Instance.State")
+
+
+def _load_images(backend: Any) -> None:  # noqa: ANN401 -- moto's own class
+    """Add the images of the sandbox's parameters to a region."""
+    for parameter, image in IMAGES.items():
+        identity = image_id(backend.region_name, parameter)
+        backend.amis[identity] = Ami(
+            backend, identity, name=parameter, description=image["note"], owner_id="898082745236", public=True,
+            owner_alias="amazon", virtualization_type="hvm", architecture=image["arch"], hypervisor="xen",
+            root_device_type="ebs", root_device_name=image["root_device"], region_name=backend.region_name,
+        )  # fmt: skip
 
 
 def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of moto's resources
@@ -198,21 +211,6 @@ def is_region(region: str) -> bool:
     return region in ec2_backends[DEFAULT_ACCOUNT_ID].regions
 
 
-def backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name
-    """Return a region's EC2 backend with the images of the sandbox's parameters."""
-    found = ec2_backends[DEFAULT_ACCOUNT_ID][region]
-    for parameter in IMAGES:
-        identity = image_id(region, parameter)
-        if identity not in found.amis:
-            image = IMAGES[parameter]
-            found.amis[identity] = Ami(
-                found, identity, name=parameter, description=image["note"], owner_id="898082745236", public=True,
-                owner_alias="amazon", virtualization_type="hvm", architecture=image["arch"], hypervisor="xen",
-                root_device_type="ebs", root_device_name=image["root_device"], region_name=region,
-            )  # fmt: skip
-    return found
-
-
 def image_id(region: str, parameter: str) -> str:
     return "ami-" + hashlib.sha256(f"{region} {parameter}".encode()).hexdigest()[:17]
 
@@ -243,35 +241,6 @@ def forwardings() -> set[Forwarding]:
 
 def find_instance(instance_id: str) -> SandboxInstance | None:
     return next((instance for _, instance in instances() if instance.id == instance_id), None)
-
-
-def zones_offering(region: str, instance_type: str) -> tuple[str, ...]:
-    offers = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, [])
-    return tuple(sorted(str(one["Location"]) for one in offers if one["InstanceType"] == instance_type))
-
-
-def exists(instance_type: str) -> bool:
-    """Return whether any region offers the type."""
-    offers = INSTANCE_TYPE_OFFERINGS["region"].values()
-    return any(one["InstanceType"] == instance_type for region in offers for one in region)
-
-
-def template_data(region: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the data of a request's launch template; empty if there is none."""
-    found = backend(region)
-    identity, name = params.get("LaunchTemplate.LaunchTemplateId"), params.get("LaunchTemplate.LaunchTemplateName")
-    templates = [one for one in found.launch_templates.values() if one.id == identity or one.name == name]
-    if not templates:
-        return {}
-    version = params.get("LaunchTemplate.Version") or "$Default"
-    known = str(version).startswith("$") or int(version) <= len(templates[0].versions)
-    data: Mapping[str, Any] = templates[0].get_version(version).data if known else {}
-    return data
-
-
-def has_instance_profile(name_or_arn: str) -> bool:
-    profiles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].instance_profiles.values()
-    return any(name_or_arn in {one.name, one.arn} for one in profiles)
 
 
 def tags_of(region: str, resource_id: str) -> Mapping[str, str]:
