@@ -76,7 +76,7 @@ def serve(options: argparse.Namespace) -> None:
     guard = _guard()
     moto = DomainDispatcherApplication(backend_app)
     server = make_server("127.0.0.1", options.port, moto, threaded=True, request_handler=MotoRequestHandler)
-    world.install(AddressPool(server.port))
+    world.install(home, AddressPool(server.port))
     rules.install()
     url, access_key = f"http://127.0.0.1:{server.port}", secrets.token_hex(16)
     clock = FastClock(epoch=time.time(), speed=options.timer_speed)

@@ -21,6 +21,7 @@ from msgspec import to_builtins
 
 from tgi_deploy.sandbox import api, roles, rules, world
 from tgi_deploy.sandbox.faults import CallFault, MachineFault, read_fault, send_signal
+from tgi_deploy.sandbox.machines import find
 from tgi_deploy.sandbox.sessions.service import Sessions
 from tgi_deploy.sandbox.wire import (
     AMZ_JSON,
@@ -201,7 +202,8 @@ class Layer:
         if instance_id is None:
             self._settings.faults.add(fault)
         elif isinstance(fault, MachineFault) and fault.reason:
-            self._machines.schedule_end(str(instance_id), fault)
+            with self._settings.lock:
+                find(str(instance_id)).machine.ends.append((time.monotonic() + fault.after_s, fault.reason))
         else:
             raise BadRequestError("this fault does not end a running machine")
         return {"fault": to_builtins(fault)}

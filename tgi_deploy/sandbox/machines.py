@@ -6,15 +6,14 @@ import json
 import shutil
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tgi_deploy.sandbox import roles, schedules, world
+from tgi_deploy.sandbox import roles, world
 from tgi_deploy.sandbox.addresses import Routes
 from tgi_deploy.sandbox.faults import FaultTable
-from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, FastClock, Host, Layout
+from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, FastClock, Host
 from tgi_deploy.sandbox.guest.machine import System, guest_environment
 from tgi_deploy.sandbox.guest.server import CommandServer
 from tgi_deploy.sandbox.guest.spawn import Spawner
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tgi_deploy.sandbox.faults import MachineFault
     from tgi_deploy.sandbox.world import SandboxInstance
 
 _PENDING_S: Final = 12.0
@@ -56,27 +54,6 @@ class Settings(Frozen, frozen=True, kw_only=True):
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
 
-class HostedMachine(msgspec.Struct, kw_only=True):
-    """The machine of an instance; without user data it never boots. `ends` are its scheduled ends with reasons."""
-
-    layout: Layout
-    faults: tuple[MachineFault, ...]
-    ends: list[tuple[float, str]]
-    system: System | None = None
-    ending: threading.Thread | None = None
-
-    @property
-    def gone(self) -> bool:
-        return self.system is None and (self.ending is None or not self.ending.is_alive())
-
-    def end(self, grace_s: float) -> None:
-        """Shut down in the background."""
-        system, self.system = self.system, None
-        if system is not None:
-            self.ending = threading.Thread(target=system.end, args=(grace_s,), daemon=True)
-            self.ending.start()
-
-
 class Machines:
     """Synchronizes machines with moto's instances."""
 
@@ -90,46 +67,43 @@ class Machines:
         """Update all instances until closed."""
         while not self._closed.wait(_TICK_S):
             self.sync()
-            for _, instance in world.instances():
-                if instance.sandbox_machine and instance.sandbox_machine.system:
-                    instance.sandbox_machine.system.tick()
+            for system in [instance.machine.system for instance in world.instances()]:
+                if system:
+                    system.tick()
 
     def sync(self) -> None:
         with self._settings.lock:
             if not self._closed.is_set():
-                schedules.run_due(self._settings.clock.speed)
-                for region, instance in world.instances():
+                roles.run_due(self._settings.clock.speed)
+                for instance in world.instances():
                     if instance.state != "terminated":
-                        self._step(region, instance)
+                        self._step(instance)
                 self._routes.sync(world.forwardings())
 
     def power(self, instance_id: str, event: str) -> None:
-        """Handle a guest's poweroff or restart. Raises BadRequestError for an unknown machine."""
+        """Handle a guest's poweroff or restart."""
         with self._settings.lock:
-            _, instance, _ = _find(instance_id)
+            instance = find(instance_id)
             if event == "reboot":
                 instance.reboot()
             else:
                 behavior = str(instance.instance_initiated_shutdown_behavior)
-                instance.sandbox_end("Client.InstanceInitiatedShutdown", behavior=behavior)
+                instance.end("Client.InstanceInitiatedShutdown", behavior=behavior)
 
     def metadata(self, instance_id: str) -> dict[str, Any]:
-        """Return user data and what changes while the machine runs: tags if enabled, and its spot notice.
-
-        Raises BadRequestError for an unknown machine.
-        """
+        """Return user data and what changes while the machine runs: tags if enabled, and its spot notice."""
         with self._settings.lock:
-            region, instance, machine = _find(instance_id)
+            instance = find(instance_id)
             shown = instance.metadata_options.instance_metadata_tags == "enabled"
             return {
-                "tags": dict(world.tags_of(region, instance.id)) if shown else {},
-                "spot_action": self._spot_action(machine),
+                "tags": {tag["key"]: tag["value"] for tag in instance.get_tags()} if shown else {},
+                "spot_action": self._spot_action(instance),
                 "user_data": str(instance.user_data or ""),
             }
 
-    def _spot_action(self, machine: HostedMachine) -> str:
+    def _spot_action(self, instance: SandboxInstance) -> str:
         now = time.monotonic()
-        due = min((moment for moment, reason in machine.ends if reason == _RECLAIMED), default=None)
+        due = min((moment for moment, reason in instance.machine.ends if reason == _RECLAIMED), default=None)
         if due is None or due - now > max(_NOTICE_S / self._settings.clock.speed, _LEAST_NOTICE_S):
             return ""
         at = self._settings.clock.text(time.time() + due - now).replace("+00:00", "Z")
@@ -138,38 +112,33 @@ class Machines:
     def parameter(self, instance_id: str, region: str, name: str) -> str | None:
         """Read a parameter as the machine's role; None without a role. Raises RefusedError."""
         with self._settings.lock:
-            return roles.read_parameter(_find(instance_id)[1], region, name)
+            return roles.read_parameter(find(instance_id), region, name)
 
     def guest(self, instance_id: str) -> Guest | None:
         """Return a booted machine, for sessions with it; None otherwise."""
-        with self._settings.lock, suppress(BadRequestError):
-            _, instance, machine = _find(instance_id)
-            if machine.system and machine.system.ready:
-                folder, environment = machine.layout.at("/root"), guest_environment(machine.layout)
-                return Guest(address=instance.sandbox_lease.address, folder=folder, environment=environment)
-        return None
-
-    def schedule_end(self, instance_id: str, fault: MachineFault) -> None:
-        """Schedule the end of a running machine by a fault. Raises BadRequestError for an unknown machine."""
         with self._settings.lock:
-            _find(instance_id)[2].ends.append((time.monotonic() + fault.after_s, fault.reason))
+            instance = world.find_instance(instance_id)
+            if instance is None or instance.machine.system is None or not instance.machine.system.ready:
+                return None
+            layout = instance.machine.layout
+            environment = guest_environment(layout)
+            return Guest(address=instance.private_dns_name, folder=layout.at("/root"), environment=environment)
 
     def listed(self) -> list[dict[str, object]]:
         with self._settings.lock:
-            return [self._described(region, one) for region, one in world.instances()]
-
-    def _described(self, region: str, instance: SandboxInstance) -> dict[str, object]:
-        machine = instance.sandbox_machine
-        return {
-            "instance_id": instance.id,
-            "region": region,
-            "instance_type": instance.instance_type,
-            "state": instance.state,
-            "address": instance.sandbox_lease.address,
-            "clock": msgspec.to_builtins(self._settings.clock),
-            "booted": bool(machine and machine.system),
-            "console": str(machine.layout.console) if machine else None,
-        }
+            return [
+                {
+                    "instance_id": one.id,
+                    "region": one.region,
+                    "instance_type": one.instance_type,
+                    "state": one.state,
+                    "address": one.private_dns_name,
+                    "clock": msgspec.to_builtins(self._settings.clock),
+                    "booted": one.machine.system is not None,
+                    "console": str(one.machine.layout.console),
+                }
+                for one in world.instances()
+            ]
 
     def close(self) -> None:
         """End all machines and wait for them."""
@@ -179,65 +148,64 @@ class Machines:
     def clear(self) -> None:
         """End all machines and wait for them, before moto forgets their instances."""
         with self._settings.lock:
-            hosted = [(one, one.sandbox_machine) for _, one in world.instances() if one.sandbox_machine]
+            hosted = [instance.machine for instance in world.instances()]
             self._routes.sync(set())
-            for _, machine in hosted:
+            for machine in hosted:
                 machine.end(_GRACE_S)
-        for instance, machine in hosted:
+        for machine in hosted:
             if machine.ending:
                 machine.ending.join()
-            instance.sandbox_lease.close()
+            machine.lease.close()
 
-    def _step(self, region: str, instance: SandboxInstance) -> None:
-        machine = instance.sandbox_machine or self._admit(region, instance)
+    def _step(self, instance: SandboxInstance) -> None:
+        machine, speed = instance.machine, self._settings.speed
+        if machine.faults is None:
+            machine.faults = self._settings.faults.take_for_machine(_launch_facts(instance))
+            machine.ends = [
+                (time.monotonic() + fault.after_s, fault.reason) for fault in machine.faults if fault.reason
+            ]
         due = [reason for moment, reason in machine.ends if time.monotonic() >= moment]
         if due:
             machine.ends.clear()
-            instance.sandbox_end(due[0])
-        state, age_s = instance.state, time.monotonic() - instance.sandbox_launched
-        if state == "pending" and age_s >= _PENDING_S / self._settings.speed and machine.gone:
-            instance.sandbox_state("running")
+            instance.end(due[0])
+        state, age_s = instance.state, time.monotonic() - machine.launched
+        if state == "pending" and age_s >= _PENDING_S / speed and machine.gone:
+            instance.switch("running")
         elif state == "running":
-            self._keep_running(region, instance, machine)
+            self._keep_running(instance)
         elif state in {"shutting-down", "stopping"}:
-            machine.end(_GRACE_S + _SHUTDOWN_S / self._settings.speed)
+            machine.end(_GRACE_S + _SHUTDOWN_S / speed)
             if machine.gone:
-                instance.sandbox_state("terminated" if state == "shutting-down" else "stopped")
+                instance.switch("terminated" if state == "shutting-down" else "stopped")
                 shutil.rmtree(machine.layout.at(NVME_MOUNT), ignore_errors=True)  # local drives
-                instance.sandbox_lease.close()
+                machine.lease.close()
 
-    def _admit(self, region: str, instance: SandboxInstance) -> HostedMachine:
-        layout = Layout(folder=self._settings.home / "machines" / instance.id)
-        faults = self._settings.faults.take_for_machine(_launch_facts(region, instance))
-        ends = [(time.monotonic() + fault.after_s, fault.reason) for fault in faults if fault.reason]
-        instance.sandbox_machine = HostedMachine(layout=layout, faults=faults, ends=ends)
-        return instance.sandbox_machine
-
-    def _keep_running(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> None:
+    def _keep_running(self, instance: SandboxInstance) -> None:
+        machine = instance.machine
         if machine.system and machine.system.failed:
-            instance.sandbox_end(_DIED)
+            instance.end(_DIED)
             return
-        if instance.sandbox_reboot_wanted:
-            instance.sandbox_reboot_wanted = False
+        if machine.reboot_wanted:
+            machine.reboot_wanted = False
             machine.end(_GRACE_S + _SHUTDOWN_S / self._settings.speed)
-        dark = any(fault.dark for fault in machine.faults)
+        dark = any(fault.dark for fault in machine.faults or ())
         if machine.gone and instance.user_data and not dark:
-            machine.system = System(self._host(region, instance, machine), self._commands)
+            machine.system = System(self._host(instance), self._commands)
 
-    def _host(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> Host:
-        settings, layout = self._settings, machine.layout
+    def _host(self, instance: SandboxInstance) -> Host:
+        settings, layout = self._settings, instance.machine.layout
         layout.make()
         environment, home = guest_environment(layout), layout.at("/root")
         return Host(
             instance_id=instance.id,
-            region=region,
+            region=instance.region,
             instance_type=instance.instance_type,
             hardware=hardware_of(instance.instance_type),
-            address=instance.sandbox_lease.address,
-            held_ports=instance.sandbox_lease.ports,
+            address=instance.private_dns_name,
+            held_ports=instance.machine.lease.ports,
             speed=settings.speed,
             clock=settings.clock,
-            faults=machine.faults,
+            faults=instance.machine.faults or (),
             cloud=self,
             layout=layout,
             console=Console(layout, speed=settings.speed),
@@ -245,10 +213,10 @@ class Machines:
         )
 
 
-def _launch_facts(region: str, instance: SandboxInstance) -> dict[str, str]:
+def _launch_facts(instance: SandboxInstance) -> dict[str, str]:
     """Return the values that a machine fault's `when` is compared with."""
     return {
-        "Region": region,
+        "Region": instance.region,
         "InstanceId": instance.id,
         "InstanceType": instance.instance_type,
         "AvailabilityZone": str(instance.availability_zone),
@@ -257,9 +225,9 @@ def _launch_facts(region: str, instance: SandboxInstance) -> dict[str, str]:
     }
 
 
-def _find(instance_id: str) -> tuple[str, SandboxInstance, HostedMachine]:
-    """Return an instance with its region and machine. Raises BadRequestError."""
-    for region, instance in world.instances():
-        if instance.id == instance_id and instance.sandbox_machine:
-            return region, instance, instance.sandbox_machine
-    raise BadRequestError(f"the machine {instance_id!r} does not exist", 404)
+def find(instance_id: str) -> SandboxInstance:
+    """Return an instance. Raises BadRequestError."""
+    instance = world.find_instance(instance_id)
+    if instance is None:
+        raise BadRequestError(f"the machine {instance_id!r} does not exist", 404)
+    return instance
