@@ -150,27 +150,12 @@ def _is_replaceable(home: Path) -> bool:
     return above.st_uid not in {0, os.geteuid()} or bool(others and not above.st_mode & stat.S_ISVTX)
 
 
-def _detach(home: Path) -> bool:
-    """Daemonize. Return True in the daemon, whose output goes to the home's log."""
-    child = os.fork()
-    if child:
-        sys.stdout.write(f"{child}\n")
-        return False
-    os.setsid()
-    log = os.open(home / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    return True
-
-
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tgi_deploy.sandbox.cloud", description=__doc__)
     parser.add_argument("--home", type=lambda text: Path(text).resolve(), required=True)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--speed", type=float, default=DEFAULT_SPEED, help="how many times as fast as in reality")
     parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the machines' timers")
-    parser.add_argument("--detach", action="store_true", help="run in the background")
     options = parser.parse_args(argv)
     os.umask(0o077)  # also for child processes
     try:
@@ -178,8 +163,6 @@ def main(argv: list[str]) -> int:
     except OSError as problem:
         sys.stderr.write(f"{options.home} can't be a sandbox's home: {problem.strerror}\n")
         return 2
-    if options.detach and not _detach(options.home):
-        return 0
     serve(options)
     return 0
 

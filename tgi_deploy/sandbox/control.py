@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
+# They outlive this process.
+_SERVERS: Final[list[subprocess.Popen[bytes]]] = []
 _CLOUD: Final = "moto"
 # A busy computer takes long to load the server. If the server exits, the wait ends at once.
 _START_S: Final = 60.0
@@ -157,28 +159,35 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
         raise extra_missing("sandbox", "starting the sandbox", ImportError(name=_CLOUD))
     claim(home)
     own = ("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}")
-    done = subprocess.run(  # noqa: S603 -- our own module
-        [sys.executable, *_SERVER, "--detach", *own],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=Path(tgi_deploy.__file__).resolve().parent.parent,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_", "HF_"))},
-        check=False,
-    )
-    return _wait_for_answer(home, pid=int(done.stdout or 0))
+    with open(home / LOG, "ab", opener=_private) as log:
+        server = subprocess.Popen(  # noqa: S603 -- our own module
+            [sys.executable, *_SERVER, *own],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=Path(tgi_deploy.__file__).resolve().parent.parent,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_", "HF_"))},
+            start_new_session=True,
+        )
+    _SERVERS.append(server)
+    return _wait_for_answer(home, server)
 
 
-def _wait_for_answer(home: Path, *, pid: int) -> SandboxInfo:
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _wait_for_answer(home: Path, server: subprocess.Popen[bytes]) -> SandboxInfo:
     deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and pid and is_alive(pid):
+    while time.monotonic() < deadline and server.poll() is None:
         found = status(home)
         if found is not None:
             return found
         time.sleep(_POLL_S)
-    is_slow = bool(pid) and is_alive(pid)
-    log = home / LOG
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    is_slow = server.poll() is None
+    server.kill()
+    server.wait()
+    lines = (home / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     _clean(home)
     raise DeployError(
         "sandbox_not_started",
@@ -201,11 +210,12 @@ def _wait_for_end(pid: int) -> None:
     deadline = time.monotonic() + _STOP_S
     while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+    _SERVERS[:] = [server for server in _SERVERS if server.poll() is None]
 
 
 def _clean(home: Path) -> None:
     """End what is left of a sandbox that no longer answers, and remove its files."""
-    _end_processes(f"{_SERVER[-1]} --detach --home {home} ")
+    _end_processes(f"{_SERVER[-1]} --home {home} ")
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))
     remove(home)

@@ -6,12 +6,16 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 import msgspec
 from moto.core.exceptions import ServiceException
+from moto.core.request import Request
+from moto.core.routing import get_service_router
+from werkzeug.exceptions import NotFound
 from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Response
 
@@ -26,13 +30,8 @@ AMZ_JSON: Final = "application/x-amz-json-1.1"
 _Member = str | int | float | bool | dict[str, str] | None
 _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 
-# The service whose actions are in the method and the path.
-_REST: Final = "scheduler"
-# Calls of SageMaker's runtime, which are in the path, too.
-_INVOCATION: Final = re.compile(r"/endpoints/(?P<name>[^/]+)/invocations(?P<stream>-response-stream)?")
-_KINDS: Final = {"schedule-groups": "ScheduleGroup", "schedules": "Schedule"}
-_VERBS: Final = {"POST": "Create", "PUT": "Update", "GET": "Get", "DELETE": "Delete"}
-_TAGGING: Final = {"POST": "TagResource", "GET": "ListTagsForResource", "DELETE": "UntagResource"}
+# Services whose actions are in the method and the path, by the name in signatures, with their models' names.
+_REST: Final = {"scheduler": "scheduler", "sagemaker": "sagemaker-runtime"}
 
 Environ = dict[str, Any]
 Application = Callable[..., Iterable[bytes]]  # of WSGI
@@ -69,7 +68,7 @@ class Call(Frozen, frozen=True, kw_only=True):
 
     @property
     def speaks_json(self) -> bool:
-        return "HTTP_X_AMZ_TARGET" in self.headers or self.service == _REST or self.action.startswith("InvokeEndpoint")
+        return "HTTP_X_AMZ_TARGET" in self.headers or self.service in _REST
 
     @property
     def action_name(self) -> str:
@@ -108,28 +107,17 @@ def read_call(environ: Environ) -> Call:
     headers = {name: str(value) for name, value in environ.items() if name.startswith(("HTTP_", "CONTENT_"))}
     found = _CREDENTIAL.search(headers.get("HTTP_AUTHORIZATION", ""))
     access_key, region, service = found.groups() if found else ("", "", "")
-    method, path = str(environ.get("REQUEST_METHOD", "GET")), str(environ.get("PATH_INFO", "/"))
-    target, as_rest = headers.get("HTTP_X_AMZ_TARGET", ""), service == _REST
+    target, as_rest = headers.get("HTTP_X_AMZ_TARGET", ""), service in _REST
     params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target) or as_rest)
-    action = _rest_action(method, path) if as_rest else target.rpartition(".")[2]
-    invoked = _INVOCATION.fullmatch(path) if service == "sagemaker" else None
-    if invoked:
-        action = "InvokeEndpointWithResponseStream" if invoked["stream"] else "InvokeEndpoint"
-        params = {"EndpointName": invoked["name"]}
+    action = target.rpartition(".")[2] or str(params.get("Action", ""))
+    if as_rest and not target:
+        with suppress(NotFound):
+            operation, of_path = get_service_router(_REST[service]).match(Request(environ))
+            action, params = str(operation.name), {**params, **of_path}
     return Call(
-        method=method, path=path, service=service, region=region, action=action or str(params.get("Action", "")),
-        params=params, body=body, headers=headers, access_key=access_key,
+        method=str(environ.get("REQUEST_METHOD", "GET")), path=str(environ.get("PATH_INFO", "/")), service=service,
+        region=region, action=action, params=params, body=body, headers=headers, access_key=access_key,
     )  # fmt: skip
-
-
-def _rest_action(method: str, path: str) -> str:
-    """Return the action of an EventBridge Scheduler call; empty for an unknown path."""
-    folder, _, name = path.strip("/").partition("/")
-    if folder == "tags":
-        return _TAGGING.get(method, "")
-    if folder not in _KINDS or method not in _VERBS:
-        return ""
-    return f"List{_KINDS[folder]}s" if method == "GET" and not name else f"{_VERBS[method]}{_KINDS[folder]}"
 
 
 def _body(environ: Environ) -> bytes:
