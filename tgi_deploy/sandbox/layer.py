@@ -7,6 +7,7 @@ owner, and the call log and the parameters contain secrets.
 from __future__ import annotations
 
 import hmac
+import io
 import json
 import re
 import socket
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from moto.moto_api._internal.models import moto_api_backend
 from msgspec import to_builtins
+from werkzeug.test import run_wsgi_app
 
 from tgi_deploy.sandbox import api, roles, rules, world
 from tgi_deploy.sandbox.faults import CallFault, MachineFault, read_fault, send_signal
@@ -33,7 +35,6 @@ from tgi_deploy.sandbox.wire import (
     RefusedError,
     dropped,
     error,
-    forward,
     json_answer,
     read_call,
     read_document,
@@ -109,41 +110,34 @@ class Layer:
             return json_answer(self._control(call) or {})
         if not _is_same(call.access_key, self._settings.access_key):
             return error(call, "AuthFailure", _STRANGER, 401)
-        self._record(call)
-        try:
-            return self._aws(environ, call)
-        except RefusedError as refused:
-            return error(call, refused.code, refused.message, refused.status)
-
-    def _record(self, call: Call) -> None:
-        if not call.action:
-            return
-        secret = {"Value"} if call.action == "PutParameter" else ()
-        record = {"time": time.time(), "service": call.service, "region": call.region, "action": call.action_name}
-        params = {name: "***" if name in secret else value for name, value in call.params.items()}
-        self._calls.append({**record, "path": call.path, "params": params})
+        if call.action:
+            secret = {"Value": "***"} if call.action == "PutParameter" else {}
+            record = {"time": time.time(), "service": call.service, "region": call.region, "action": call.action_name}
+            self._calls.append({**record, "path": call.path, "params": {**call.params, **secret}})
+        return self._aws(environ, call)
 
     def _aws(self, environ: Environ, call: Call) -> Answer:
+        """Answer a call of AWS, with a fault if there is one for it."""
         fault = self._settings.faults.take_for_call(call)
         if fault and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault and fault.code and not fault.after:
-            raise RefusedError(fault.code, fault.message or fault.code, fault.status)
+            return error(call, fault.code, fault.message or fault.code, fault.status)
         if fault and fault.signal and not (fault.after or fault.replied):
             send_signal(call, fault.signal)
             if fault.signal == "KILL":
                 return dropped()
-        if call.action.startswith("InvokeEndpoint"):
-            with self._settings.lock:
-                hosting = self.hosting
-            answer = hosting.invoke(call)
-        else:
-            with self._settings.lock:
-                try:
+        try:
+            if call.action.startswith("InvokeEndpoint"):
+                with self._settings.lock:
+                    hosting = self.hosting
+                answer = hosting.invoke(call)
+            else:
+                with self._settings.lock:
                     answer = self._carry_out(environ, call)
-                except RefusedError as refused:
-                    answer = error(call, refused.code, refused.message, refused.status)
-                self._machines.sync()
+                    self._machines.sync()
+        except RefusedError as refused:
+            answer = error(call, refused.code, refused.message, refused.status)
         return _ended(call, answer, fault) if fault else answer
 
     def _carry_out(self, environ: Environ, call: Call) -> Answer:
@@ -155,7 +149,7 @@ class Layer:
         if answer is None and {"sagemaker", "application-autoscaling"} & {call.service, call.text("ServiceCode")}:
             answer = self.hosting.answer(call)
         if answer is None:
-            answer = forward(self._moto, environ, call)
+            answer = Answer(*run_wsgi_app(self._moto, environ | {"wsgi.input": io.BytesIO(call.body)}, buffered=True))
         if answer.status_code == _FAILED and "html" in str(answer.content_type):  # moto failed, and logs why
             return error(call, "InternalError", "An internal error has occurred", _FAILED)
         return answer
@@ -167,10 +161,10 @@ class Layer:
         is_owner = given.startswith(_BEARER) and _is_same(given.removeprefix(_BEARER), self._settings.access_key)
         if not is_owner and (call.method, what) != ("GET", "health"):
             raise BadRequestError(_STRANGER, 401)
-        document = read_document(call.body)
+        document, wanted = read_document(call.body), call.params.get("action")
         actions: Mapping[str, Callable[[], dict[str, Any] | None]] = {
-            "GET health": lambda: self._health(call),
-            "GET calls": lambda: self._list_calls(call),
+            "GET health": lambda: self._health(call.params.get("challenge")),
+            "GET calls": lambda: {"calls": [one for one in list(self._calls) if wanted in {None, one["action"]}]},
             "DELETE calls": self._calls.clear,
             "GET faults": lambda: {"faults": to_builtins(self._settings.faults.pending())},
             "POST faults": lambda: self._add_fault(document),
@@ -184,16 +178,10 @@ class Layer:
             raise BadRequestError(f"no {call.method} {call.path}", 404)
         return action()
 
-    def _health(self, call: Call) -> dict[str, Any]:
+    def _health(self, challenge: str | None) -> dict[str, Any]:
         """Prove possession of the key."""
-        challenge = call.params.get("challenge")
         proof = {} if challenge is None else {"proof": api.proof(self._settings.access_key, challenge)}
         return {"status": "ok", **proof}
-
-    def _list_calls(self, call: Call) -> dict[str, Any]:
-        action = call.params.get("action")
-        made = list(self._calls)  # copied at once, because a deque must not grow during iteration
-        return {"calls": [one for one in made if action in {None, one["action"]}]}
 
     def _add_fault(self, document: dict[str, Any]) -> dict[str, Any]:
         """Inject a fault, or end a running machine by one."""

@@ -109,10 +109,10 @@ class Machines:
         at = self._settings.clock.text(time.time() + due - now).replace("+00:00", "Z")
         return json.dumps({"action": "terminate", "time": at})
 
-    def parameter(self, instance_id: str, region: str, name: str) -> str | None:
+    def parameter(self, instance_id: str, action: str, region: str, name: str) -> str | None:
         """Read a parameter as the machine's role; None without a role. Raises RefusedError."""
         with self._settings.lock:
-            return roles.read_parameter(find(instance_id), region, name)
+            return roles.read_parameter(find(instance_id), action, region, name)
 
     def guest(self, instance_id: str) -> Guest | None:
         """Return a booted machine, for sessions with it; None otherwise."""

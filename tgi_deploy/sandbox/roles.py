@@ -43,14 +43,16 @@ def prepare_account() -> None:
             )
 
 
-def read_parameter(instance: SandboxInstance, region: str, name: str) -> str | None:
+def read_parameter(instance: SandboxInstance, action: str, region: str, name: str) -> str | None:
     """Read a parameter as the machine's role; None without an instance profile. Raises RefusedError."""
     if not profile_of(instance):
         return None
     arn = f"arn:aws:ssm:{region}:{DEFAULT_ACCOUNT_ID}:parameter/{name.removeprefix('/')}"
-    if not _may(_roles_of(instance), "ec2.amazonaws.com", "ssm:GetParameter", arn, {}):
-        why = f"User: assumed-role of {instance.id} is not authorized to perform: ssm:GetParameter on resource: {arn}"
+    if not _may(_roles_of(instance), "ec2.amazonaws.com", f"ssm:{action}", arn, {}):
+        why = f"User: assumed-role of {instance.id} is not authorized to perform: ssm:{action} on resource: {arn}"
         raise RefusedError("AccessDeniedException", why)
+    if action != "GetParameter":
+        raise RefusedError("UnsupportedOperationException", "the sandbox's machines only read parameters")
     found = ssm_backends[DEFAULT_ACCOUNT_ID][region].get_parameter(name)
     if found is None:
         raise RefusedError("ParameterNotFound", f"Parameter {name} not found.")

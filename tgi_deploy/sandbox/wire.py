@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -16,7 +15,6 @@ from moto.core.exceptions import ServiceException
 from moto.core.request import Request
 from moto.core.routing import get_service_router
 from werkzeug.exceptions import NotFound
-from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Response
 
 from tgi_deploy.values.base import Frozen
@@ -169,9 +167,3 @@ def error(call: Call, code: str, message: str, status: int = 400) -> Answer:
 
 def json_answer(value: object, status: int = 200, content_type: str = "application/json") -> Answer:
     return Answer(json.dumps(value), status, content_type=content_type)
-
-
-def forward(app: Application, environ: Environ, call: Call) -> Answer:
-    """Forward the call to the wrapped WSGI application."""
-    inner = {**environ, "wsgi.input": io.BytesIO(call.body), "CONTENT_LENGTH": str(len(call.body))}
-    return Answer(*run_wsgi_app(app, inner, buffered=True))

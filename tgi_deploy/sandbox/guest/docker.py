@@ -18,12 +18,11 @@ import msgspec
 from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.layout import publish
-from tgi_deploy.sandbox.guest.server import value_of
 from tgi_deploy.sandbox.hardware import image_sizes, proxy_image
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.sandbox.guest.layout import Host
     from tgi_deploy.sandbox.guest.server import Client
@@ -121,6 +120,16 @@ def parse_run(argv: list[str]) -> RunOptions:
         name = _SHORT.get(option, option)
         values[name] = (*values.get(name, ()), value)
     return RunOptions(image=words[0], arguments=tuple(words[1:]), values=values)
+
+
+def value_of(option: str, words: Sequence[str]) -> str:
+    """Return an option's value, as the next argument or after `=`; empty if not given."""
+    for index, word in enumerate(words):
+        if word == option and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""
 
 
 # Observed speed of pulling a large image, in unpacked bytes. Layers are transferred compressed, at about half their

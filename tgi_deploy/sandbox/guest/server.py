@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from tgi_deploy.sandbox.guest.layout import Host
 
@@ -53,9 +53,6 @@ class Client(socketserver.StreamRequestHandler):
     def err(self, text: str) -> None:
         self._send_text(b"e", text)
 
-    def value_of(self, option: str) -> str:
-        return value_of(option, self.argv)
-
     def _send_text(self, kind: bytes, text: str) -> None:
         data = os.fsencode(text)
         self._send(b"%s%d\n%s" % (kind, len(data), data))
@@ -69,16 +66,6 @@ class Client(socketserver.StreamRequestHandler):
         with suppress(OSError, ValueError):
             for line in self.rfile:
                 self.on_signal(int(line))
-
-
-def value_of(option: str, words: Sequence[str]) -> str:
-    """Return an option's value, as the next argument or after `=`; empty if not given."""
-    for index, word in enumerate(words):
-        if word == option and index + 1 < len(words):
-            return words[index + 1]
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return ""
 
 
 class CommandServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
