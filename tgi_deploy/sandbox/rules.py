@@ -185,8 +185,8 @@ def _kind(response: EC2Response) -> str:
 
 
 def _zones_offering(response: EC2Response) -> list[str]:
-    offers = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(response.region, [])
-    return sorted(str(one["Location"]) for one in offers if one["InstanceType"] == _kind(response))
+    kind, offers = _kind(response), INSTANCE_TYPE_OFFERINGS["availability-zone"].get(response.region, [])
+    return sorted(str(one["Location"]) for one in offers if one["InstanceType"] == kind)
 
 
 def _zone(response: EC2Response) -> None:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
+from moto import backends as moto_backends
 from moto.core import responses as moto_responses
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.responses import ActionResult
@@ -175,6 +176,7 @@ def install(home: Path, addresses: AddressPool) -> None:
         (TaggedEC2Resource, "get_tags", _tags_of),
         (ParameterDict, "_check_loading_status", _load_parameter),
         (moto_responses, "method_names_from_class", cache(method_names_from_class)),
+        (moto_backends, "list_of_moto_modules", frozenset(moto_backends.list_of_moto_modules()).copy),
         (ServiceQuotasBackend, "get_service_quota", _quota),
         (General, "get_console_output", _console),
     )

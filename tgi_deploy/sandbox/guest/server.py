@@ -83,16 +83,17 @@ class CommandServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self._path = Path(_SOCKET).absolute()
         threading.Thread(target=self.serve_forever, name="commands", daemon=True).start()
 
-    def add(self, host: Host, handlers: Mapping[str, Callable[[Client], int]]) -> None:
-        """Write a machine's commands as small scripts that call back here; `sleep` is accelerated.
+    def add(self, host: Host, handlers: Mapping[str, Callable[[Client], int]], scripts: Mapping[str, str]) -> None:
+        """Write a machine's commands: scripts, and small ones that call back here; `sleep` is accelerated.
 
         So is `date` if the machine's clock differs from the host's; explicit times pass through. `sudo` changes
         nothing: the guest's programs are root's, and the host's would leave the guest.
         """
         self.machines[host.instance_id] = handlers
-        for command in handlers:
+        for command in {**handlers, **scripts}:
             words = [sys.executable, "-I", "-S", str(_SHIM), str(self._path), host.instance_id, command]
-            _write_script(host.layout.bin / command, f'exec {shlex.join(words)} "$@"')
+            call = f'exec {shlex.join(words)} "$@"' if command in handlers else ""
+            _write_script(host.layout.bin / command, f"{scripts.get(command, '')}\n{call}")
         _write_script(host.layout.bin / "sleep", _SLEEP.format(speed=host.speed))
         _write_script(host.layout.bin / "sudo", 'if [ "$1" = -i ]; then exec bash; fi\nexec "$@"')
         if host.clock.speed != 1:
