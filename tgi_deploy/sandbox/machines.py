@@ -13,11 +13,9 @@ import msgspec
 from tgi_deploy.sandbox import roles, world
 from tgi_deploy.sandbox.addresses import Routes
 from tgi_deploy.sandbox.faults import FaultTable
-from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, FastClock, Host
+from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, FastClock
 from tgi_deploy.sandbox.guest.machine import System, guest_environment
 from tgi_deploy.sandbox.guest.server import CommandServer
-from tgi_deploy.sandbox.guest.spawn import Spawner
-from tgi_deploy.sandbox.hardware import hardware_of
 from tgi_deploy.sandbox.sessions.agent import Guest
 from tgi_deploy.sandbox.wire import BadRequestError
 from tgi_deploy.values.base import Frozen
@@ -190,27 +188,7 @@ class Machines:
             machine.end(_GRACE_S + _SHUTDOWN_S / self._settings.speed)
         dark = any(fault.dark for fault in machine.faults or ())
         if machine.gone and instance.user_data and not dark:
-            machine.system = System(self._host(instance), self._commands)
-
-    def _host(self, instance: SandboxInstance) -> Host:
-        settings, layout = self._settings, instance.machine.layout
-        layout.make()
-        environment, home = guest_environment(layout), layout.at("/root")
-        return Host(
-            instance_id=instance.id,
-            region=instance.region,
-            instance_type=instance.instance_type,
-            hardware=hardware_of(instance.instance_type),
-            address=instance.private_dns_name,
-            held_ports=instance.machine.lease.ports,
-            speed=settings.speed,
-            clock=settings.clock,
-            faults=instance.machine.faults or (),
-            cloud=self,
-            layout=layout,
-            console=Console(layout, speed=settings.speed),
-            spawner=Spawner(groups=layout.groups, environment=environment, home=home),
-        )
+            machine.system = System(instance, self._settings, self, self._commands)
 
 
 def _launch_facts(instance: SandboxInstance) -> dict[str, str]:

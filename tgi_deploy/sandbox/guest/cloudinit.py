@@ -22,7 +22,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.sandbox.guest.layout import Host
+    from tgi_deploy.sandbox.guest.machine import System
 
 _VERSION: Final = "25.2-0ubuntu1~22.04.1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -30,7 +30,7 @@ _SIMULATED: Final = frozenset({"write_files", "runcmd", "bootcmd", "merge_how", 
 
 
 class CloudInit:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: System) -> None:
         self._layout = host.layout
         self._host = host
 

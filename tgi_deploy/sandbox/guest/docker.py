@@ -24,7 +24,7 @@ from tgi_deploy.values.base import Frozen
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tgi_deploy.sandbox.guest.layout import Host
+    from tgi_deploy.sandbox.guest.machine import System
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job
 
@@ -149,7 +149,7 @@ class Images:
     Pulls show in the counters of its network interface, the guest's `/proc/net/dev`.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: System) -> None:
         self._host = host
         self._received_bytes = 0.0
         self._show()
@@ -235,7 +235,7 @@ def _unknown(client: Client, _argv: list[str]) -> NoReturn:
 
 
 class Docker:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: System) -> None:
         self._host = host
         self._images = Images(host)
         self._faults = {fault.engine for fault in host.faults if fault.engine}

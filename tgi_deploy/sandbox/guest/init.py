@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.sandbox.guest.layout import Host
+    from tgi_deploy.sandbox.guest.machine import System
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job
 
@@ -74,7 +74,7 @@ _EXEC_FAILED: Final = 203
 class Service:
     """A service. `_settled`: it is up, or will not be; `_ended`: it does not run and will not restart."""
 
-    def __init__(self, name: str, unit: Unit, host: Host) -> None:
+    def __init__(self, name: str, unit: Unit, host: System) -> None:
         self._name, self._host = name, host
         self._settings, self._about = unit["Service"], unit["Unit"]
         self._failed = False
@@ -192,7 +192,7 @@ _LEAST_PAUSE_S: Final = 2.0
 class Init:
     """The services, and the timers: when each is due (seconds since 1970), and the interval after that."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: System) -> None:
         self._host = host
         self._booted = time.time()
         self._services: dict[str, Service] = {}

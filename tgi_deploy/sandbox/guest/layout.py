@@ -1,4 +1,4 @@
-"""A machine's folder on the host, the mapping of the guest's paths into it, and what the machine's parts share.
+"""A machine's folder on the host, the mapping of the guest's paths into it, its clock and its console.
 
 console.log   the serial console
 bin/          the commands of the machine image, first on the PATH
@@ -15,18 +15,12 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tgi_deploy.sandbox.faults import MachineFault
-    from tgi_deploy.sandbox.guest.spawn import Spawner
-    from tgi_deploy.sandbox.hardware import Hardware
-    from tgi_deploy.sandbox.machines import Machines
 
 NVME_MOUNT: Final = "/opt/dlami/nvme"
 # Other paths are the host's, so custom user data should use only these.
@@ -113,36 +107,10 @@ class Console:
     def uptime_s(self) -> float:
         return (time.monotonic() - self._booted) * self._speed
 
-    def raw(self, text: str) -> None:
-        with self._lock:
-            self._file.write(text)
-            self._file.flush()
-
     def kernel(self, text: str) -> None:
-        self.raw(f"[{self.uptime_s():12.6f}] {text}\n")
+        with self._lock:
+            self._file.write(f"[{self.uptime_s():12.6f}] {text}\n")
+            self._file.flush()
 
     def program(self, name: str, pid: int, line: str) -> None:
         self.kernel(f"{name}[{pid}]: {line}")
-
-
-class Host(Frozen, frozen=True, kw_only=True):
-    """What the parts of a running machine share. `down` is set when it goes down.
-
-    Durations are simulated seconds, divided by `speed`; timers run at the speed of `clock`. The cloud reserves
-    `held_ports` of the machine's address for the owner's programs.
-    """
-
-    instance_id: str
-    region: str
-    instance_type: str
-    hardware: Hardware
-    address: str
-    held_ports: tuple[int, ...]
-    speed: float
-    clock: FastClock
-    faults: tuple[MachineFault, ...]
-    cloud: Machines
-    layout: Layout
-    console: Console
-    spawner: Spawner
-    down: threading.Event = msgspec.field(default_factory=threading.Event)

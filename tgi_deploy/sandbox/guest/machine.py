@@ -20,14 +20,18 @@ from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.guest.cloudinit import CloudInit
 from tgi_deploy.sandbox.guest.docker import Docker, value_of
 from tgi_deploy.sandbox.guest.init import Init
-from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, publish
+from tgi_deploy.sandbox.guest.layout import NVME_MOUNT, Console, publish
+from tgi_deploy.sandbox.guest.spawn import Spawner
+from tgi_deploy.sandbox.hardware import hardware_of
 from tgi_deploy.sandbox.wire import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.sandbox.guest.layout import Host, Layout
+    from tgi_deploy.sandbox.guest.layout import Layout
     from tgi_deploy.sandbox.guest.server import Client, CommandServer
+    from tgi_deploy.sandbox.machines import Machines, Settings
+    from tgi_deploy.sandbox.world import SandboxInstance
 
 _KERNEL: Final = "Linux version 6.8.0-1040-aws (buildd@lcy02) #42~22.04.1-Ubuntu SMP (sandbox)"
 _BOOT_S: Final = 45.0
@@ -41,15 +45,27 @@ _URL: Final = re.compile(rf"^(?:http://)?(?:{_OWN}|{re.escape(_METADATA)}(?P<met
 
 
 class System:
-    """A machine that is on. `ready`: its kernel has booted; `failed`: it did not, and the machine goes down."""
+    """A machine that is on. `ready`: its kernel has booted; `failed`: it did not, and the machine goes down.
 
-    def __init__(self, host: Host, server: CommandServer) -> None:
+    Durations are simulated seconds, divided by `speed`; timers run at the speed of `clock`. `held_ports` of its address
+    are reserved for it. `down` is set when it goes down.
+    """
+
+    def __init__(self, instance: SandboxInstance, settings: Settings, cloud: Machines, server: CommandServer) -> None:
         self.ready = self.failed = False
-        self._host = host
-        self._server = server
-        self._init = Init(host)
+        self.down = threading.Event()
+        self.instance_id, self.region, self.address = instance.id, instance.region, instance.private_dns_name
+        self.hardware = hardware_of(instance.instance_type)
+        self.held_ports, self.faults = instance.machine.lease.ports, instance.machine.faults or ()
+        self.speed, self.clock, self.layout = settings.speed, settings.clock, instance.machine.layout
+        self.layout.make()
+        self.console = Console(self.layout, speed=self.speed)
+        home, environment = self.layout.at("/root"), guest_environment(self.layout)
+        self.spawner = Spawner(groups=self.layout.groups, environment=environment, home=home)
+        self._kind, self._cloud, self._server = instance.instance_type, cloud, server
+        self._init = Init(self)
         self._began_s = time.monotonic()
-        threading.Thread(target=self._run, name=host.instance_id, daemon=True).start()
+        threading.Thread(target=self._run, name=self.instance_id, daemon=True).start()
 
     def tick(self) -> None:
         """Show the uptime, and start what is due."""
@@ -60,58 +76,57 @@ class System:
 
     def end(self, grace_s: float) -> None:
         """Stop the services within this time (real seconds), then end all processes."""
-        self._host.down.set()
+        self.down.set()
         stopping = threading.Thread(target=self._init.stop_all, daemon=True)
         stopping.start()
         stopping.join(grace_s)
-        self._host.spawner.end_all(grace_s=0.3)
-        self._server.machines.pop(self._host.instance_id, None)
-        self._host.console.kernel("reboot: Power down")
+        self.spawner.end_all(grace_s=0.3)
+        self._server.machines.pop(self.instance_id, None)
+        self.console.kernel("reboot: Power down")
 
     def _run(self) -> None:
         """Boot. A failed boot takes the machine down, and its traceback is in the server's log."""
         try:
             self._boot()
         except BaseException as problem:
-            if not self._host.down.is_set():
+            if not self.down.is_set():
                 why = f"{type(problem).__name__}: {problem}"
-                self._host.console.kernel(f"Kernel panic - not syncing: boot failed ({why})")
+                self.console.kernel(f"Kernel panic - not syncing: boot failed ({why})")
                 self.failed = True
             raise
 
     def _boot(self) -> None:
         """Run the user data to its end. A machine that goes down in between stops there."""
-        host, console = self._host, self._host.console
-        finished = host.layout.at("/var/lib/cloud/instance/boot-finished")
-        console.kernel(_KERNEL)
-        console.kernel(f"DMI: Amazon EC2 {host.instance_type}/, BIOS 1.0")
-        takes_s = next((fault.boot_s for fault in host.faults if fault.boot_s is not None), _BOOT_S / host.speed)
-        if host.down.wait(takes_s):
+        finished = self.layout.at("/var/lib/cloud/instance/boot-finished")
+        self.console.kernel(_KERNEL)
+        self.console.kernel(f"DMI: Amazon EC2 {self._kind}/, BIOS 1.0")
+        takes_s = next((fault.boot_s for fault in self.faults if fault.boot_s is not None), _BOOT_S / self.speed)
+        if self.down.wait(takes_s):
             return
-        if host.hardware.nvme:
-            host.layout.at(NVME_MOUNT).mkdir(parents=True, exist_ok=True)
-        self._server.add(host, self._handlers(), self._scripts())
-        console.kernel("systemd[1]: Reached target Network is Online.")
+        if self.hardware.nvme:
+            self.layout.at(NVME_MOUNT).mkdir(parents=True, exist_ok=True)
+        self._server.add(self, self._handlers(), self._scripts())
+        self.console.kernel("systemd[1]: Reached target Network is Online.")
         self._show_uptime()
         self.ready = True
         if finished.exists():
             self._init.start_enabled()
             return
-        cloud_init = CloudInit(host)
+        cloud_init = CloudInit(self)
         cloud_init.announce("running 'init'")
-        cloud_init.run(host.cloud.metadata(host.instance_id)["user_data"])
+        cloud_init.run(self._cloud.metadata(self.instance_id)["user_data"])
         finished.touch()
-        if not host.down.is_set():
+        if not self.down.is_set():
             cloud_init.announce("finished")
 
     def _show_uptime(self) -> None:
         """Write the uptime by the machine's clock."""
-        uptime_s = (time.monotonic() - self._began_s) * self._host.clock.speed
-        publish(self._host.layout.at("/proc/uptime"), f"{uptime_s:.2f} {uptime_s:.2f}\n")
+        uptime_s = (time.monotonic() - self._began_s) * self.clock.speed
+        publish(self.layout.at("/proc/uptime"), f"{uptime_s:.2f} {uptime_s:.2f}\n")
 
     def _scripts(self) -> Mapping[str, str]:
         """Return the commands that need no handler, and that part of curl, because a shell starts more quickly."""
-        hardware, mount = self._host.hardware, self._host.layout.mapped(NVME_MOUNT)
+        hardware, mount = self.hardware, self.layout.mapped(NVME_MOUNT)
         cards = [f"GPU {number}: {hardware.card_name}" for number in range(hardware.gpu_count)]
         failed = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
         return {
@@ -126,7 +141,7 @@ class System:
         return {
             "aws": self._aws,
             "curl": self._curl,
-            "docker": Docker(self._host).command,
+            "docker": Docker(self).command,
             "shutdown": self._shutdown,
             "systemctl": lambda client: power.get("".join(client.argv[:1]), self._init.systemctl)(client),
             **power,
@@ -154,7 +169,7 @@ class System:
     def _own_port(self, port: int, path: str) -> tuple[int, str]:
         """Return status and text of a port, at the machine's loopback address on the host; 0 if nothing answers."""
         try:
-            status, body = api.send(f"http://{self._host.address}:{port}", "GET", path, b"", {})
+            status, body = api.send(f"http://{self.address}:{port}", "GET", path, b"", {})
         except api.NoAnswerError:
             return 0, ""
         return status, body.decode("utf-8", "replace")
@@ -163,10 +178,10 @@ class System:
         if not any(word.lower().startswith("x-aws-ec2-metadata-token:") for word in client.argv):
             return 401, ""
         if path == "meta-data/instance-id":
-            return 200, self._host.instance_id
+            return 200, self.instance_id
         if path != _NOTICE and not path.startswith(_TAGS):
             return 404, ""
-        known = self._host.cloud.metadata(self._host.instance_id)
+        known = self._cloud.metadata(self.instance_id)
         value = known["spot_action"] if path == _NOTICE else known["tags"].get(path.removeprefix(_TAGS), "")
         return (200, value) if value else (404, "")
 
@@ -177,9 +192,9 @@ class System:
         if service != "ssm" or not verb.endswith("-parameter"):
             client.err(f"aws: the sandbox's machines know `aws ssm get-parameter` only, not '{service} {verb}'\n")
             return 252
-        region, name = value_of("--region", client.argv) or self._host.region, value_of("--name", client.argv)
+        region, name = value_of("--region", client.argv) or self.region, value_of("--name", client.argv)
         try:
-            value = self._host.cloud.parameter(self._host.instance_id, action, region, name)
+            value = self._cloud.parameter(self.instance_id, action, region, name)
         except RefusedError as problem:
             error = f"An error occurred ({problem.code}) when calling the {action} operation: {problem.message}"
             client.err(f"\n{error}\n")
@@ -202,16 +217,16 @@ class System:
             self._init.stop_all()
             self._power("reboot" if "-r" in client.argv else "poweroff", client)
 
-        timer = threading.Timer(0.0 if when == "now" else int(when) * 60.0 / self._host.clock.speed, end)
+        timer = threading.Timer(0.0 if when == "now" else int(when) * 60.0 / self.clock.speed, end)
         timer.daemon = True
         timer.start()
         return 0
 
     def _power(self, event: str, _client: Client) -> int:
         """Power off or restart at once, as forced: services are not stopped first."""
-        if not self._host.down.is_set():
-            self._host.console.kernel(f"systemd-shutdown[1]: {event} requested by the guest")
-            self._host.cloud.power(self._host.instance_id, event)
+        if not self.down.is_set():
+            self.console.kernel(f"systemd-shutdown[1]: {event} requested by the guest")
+            self._cloud.power(self.instance_id, event)
         return 0
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.sandbox.guest.layout import Host
+    from tgi_deploy.sandbox.guest.machine import System
 
 _SHIM: Final = Path(__file__).with_name("shim.py")
 _SOCKET: Final = "commands.sock"
@@ -83,7 +83,7 @@ class CommandServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self._path = Path(_SOCKET).absolute()
         threading.Thread(target=self.serve_forever, name="commands", daemon=True).start()
 
-    def add(self, host: Host, handlers: Mapping[str, Callable[[Client], int]], scripts: Mapping[str, str]) -> None:
+    def add(self, host: System, handlers: Mapping[str, Callable[[Client], int]], scripts: Mapping[str, str]) -> None:
         """Write a machine's commands: scripts, and small ones that call back here; `sleep` is accelerated.
 
         So is `date` if the machine's clock differs from the host's; explicit times pass through. `sudo` changes
