@@ -38,6 +38,11 @@ class Endpoint:
     access_key: str = field(repr=False)
 
 
+def observer_key(access_key: str) -> str:
+    """Return the access key of an observer, whose calls are neither logged nor subject to faults."""
+    return f"{access_key}-observer"
+
+
 def send(
     endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str], *, most_bytes: int | None = None
 ) -> tuple[int, bytes]:

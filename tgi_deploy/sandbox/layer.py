@@ -108,17 +108,16 @@ class Layer:
         _refuse_page(call)
         if call.path.startswith(_CONTROL):
             return json_answer(self._control(call) or {})
-        if not _is_same(call.access_key, self._settings.access_key):
+        observer = _is_same(call.access_key, api.observer_key(self._settings.access_key))
+        if not observer and not _is_same(call.access_key, self._settings.access_key):
             return error(call, "AuthFailure", _STRANGER, 401)
-        if call.action:
+        if call.action and not observer:
             secret = {"Value": "***"} if call.action == "PutParameter" else {}
             record = {"time": time.time(), "service": call.service, "region": call.region, "action": call.action_name}
             self._calls.append({**record, "path": call.path, "params": {**call.params, **secret}})
-        return self._aws(environ, call)
+        return self._aws(environ, call, None if observer else self._settings.faults.take_for_call(call))
 
-    def _aws(self, environ: Environ, call: Call) -> Answer:
-        """Answer a call of AWS, with a fault if there is one for it."""
-        fault = self._settings.faults.take_for_call(call)
+    def _aws(self, environ: Environ, call: Call, fault: CallFault | None) -> Answer:
         if fault and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault and fault.code and not fault.after:
