@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,7 +97,9 @@ def stop(home: Path) -> bool:
         running = status(home)
         plane.stop(home / CLUSTER)
         if running is not None:
-            _ask_to_stop(running)
+            with suppress(api.ApiError, api.NoAnswerError):
+                api.control(running.endpoint, "POST", "/_sandbox/shutdown")
+                _wait_for_end(running.pid)
         _clean(home)
         return True
 
@@ -159,7 +161,8 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
         raise extra_missing("sandbox", "starting the sandbox", ImportError(name=_CLOUD))
     claim(home)
     own = ("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}")
-    with open(home / LOG, "ab", opener=_private) as log:
+    (home / LOG).touch(mode=0o600)
+    with (home / LOG).open("ab") as log:
         server = subprocess.Popen(  # noqa: S603 -- our own module
             [sys.executable, *_SERVER, *own],
             stdin=subprocess.DEVNULL,
@@ -171,10 +174,6 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
         )
     _SERVERS.append(server)
     return _wait_for_answer(home, server)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _wait_for_answer(home: Path, server: subprocess.Popen[bytes]) -> SandboxInfo:
@@ -196,14 +195,6 @@ def _wait_for_answer(home: Path, server: subprocess.Popen[bytes]) -> SandboxInfo
         if is_slow
         else f"if one of its packages is missing: {install_command('sandbox')}",
     )
-
-
-def _ask_to_stop(running: SandboxInfo) -> None:
-    try:
-        api.control(running.endpoint, "POST", "/_sandbox/shutdown")
-    except (api.ApiError, api.NoAnswerError):
-        return
-    _wait_for_end(running.pid)
 
 
 def _wait_for_end(pid: int) -> None:

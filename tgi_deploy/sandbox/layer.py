@@ -162,7 +162,7 @@ class Layer:
             raise BadRequestError(_STRANGER, 401)
         document, wanted = read_document(call.body), call.params.get("action")
         actions: Mapping[str, Callable[[], dict[str, Any] | None]] = {
-            "GET health": lambda: self._health(call.params.get("challenge")),
+            "GET health": lambda: {"status": "ok", **self._proof(call.params.get("challenge"))},
             "GET calls": lambda: {"calls": [one for one in list(self._calls) if wanted in {None, one["action"]}]},
             "DELETE calls": self._calls.clear,
             "GET faults": lambda: {"faults": to_builtins(self._settings.faults.pending())},
@@ -177,10 +177,9 @@ class Layer:
             raise BadRequestError(f"no {call.method} {call.path}", 404)
         return action()
 
-    def _health(self, challenge: str | None) -> dict[str, Any]:
+    def _proof(self, challenge: str | None) -> dict[str, Any]:
         """Prove possession of the key."""
-        proof = {} if challenge is None else {"proof": api.proof(self._settings.access_key, challenge)}
-        return {"status": "ok", **proof}
+        return {} if challenge is None else {"proof": api.proof(self._settings.access_key, challenge)}
 
     def _add_fault(self, document: dict[str, Any]) -> dict[str, Any]:
         """Inject a fault, or end a running machine by one."""

@@ -158,7 +158,7 @@ class Machines:
     def _step(self, instance: SandboxInstance) -> None:
         machine, speed = instance.machine, self._settings.speed
         if machine.faults is None:
-            machine.faults = self._settings.faults.take_for_machine(_launch_facts(instance))
+            machine.faults = self._settings.faults.take_for_machine(_facts(instance))
             machine.ends = [
                 (time.monotonic() + fault.after_s, fault.reason) for fault in machine.faults if fault.reason
             ]
@@ -191,7 +191,7 @@ class Machines:
             machine.system = System(instance, self._settings, self, self._commands)
 
 
-def _launch_facts(instance: SandboxInstance) -> dict[str, str]:
+def _facts(instance: SandboxInstance) -> dict[str, str]:
     """Return the values that a machine fault's `when` is compared with."""
     return {
         "Region": instance.region,

@@ -33,8 +33,8 @@ _CHANNEL_CALLS: Final = ("CreateControlChannel", "CreateDataChannel", "OpenContr
 def prepare_account() -> None:
     """Create the permissions boundaries, as an administrator does once per account."""
     for boundary in (read_actions().boundary, read_actions("sagemaker").boundary):
-        if boundary.arn(DEFAULT_ACCOUNT_ID, "aws") not in _iam().managed_policies:
-            _iam().create_policy(
+        if boundary.arn(DEFAULT_ACCOUNT_ID, "aws") not in iam().managed_policies:
+            iam().create_policy(
                 description="made by the sandbox",
                 path="/",
                 policy_document=json.dumps(boundary.document()),
@@ -78,16 +78,16 @@ def may_schedule(role_arn: str, action: str, arn: str, facts: Mapping[str, str])
 
 
 def _named(role_arn: str) -> list[Any]:
-    return [role for role in _iam().roles.values() if role.arn == role_arn]
+    return [role for role in iam().roles.values() if role.arn == role_arn]
 
 
-def _iam() -> Any:  # noqa: ANN401 -- moto has no types to name
+def iam() -> Any:  # noqa: ANN401 -- moto has no types to name
     return iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
 
 
 def _roles_of(instance: SandboxInstance | None) -> list[Any]:
     given = profile_of(instance) if instance else None
-    return [role for one in _iam().instance_profiles.values() if given in {one.name, one.arn} for role in one.roles]
+    return [role for one in iam().instance_profiles.values() if given in {one.name, one.arn} for role in one.roles]
 
 
 def profile_of(instance: SandboxInstance) -> str:
@@ -112,7 +112,7 @@ def _boundary(role: Any) -> list[str]:  # noqa: ANN401 -- moto's own class
     """Return the policy of the role's boundary; one that allows everything without a boundary."""
     if not role.permissions_boundary_arn:
         return ['{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}']
-    policy = _iam().managed_policies.get(role.permissions_boundary_arn)
+    policy = iam().managed_policies.get(role.permissions_boundary_arn)
     return [item.document for item in policy.versions if item.is_default] if policy else []
 
 

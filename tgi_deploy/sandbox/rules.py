@@ -10,14 +10,13 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, Any, Final
 
-from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.responses import EC2Response
-from moto.iam.models import iam_backends
 from moto.iam.responses import IamResponse
 from moto.scheduler.responses import EventBridgeSchedulerResponse
 
 from tgi_deploy.sandbox import world
+from tgi_deploy.sandbox.roles import iam
 from tgi_deploy.sandbox.wire import RefusedError
 
 if TYPE_CHECKING:
@@ -173,24 +172,20 @@ def _user_data(response: EC2Response) -> None:
 
 
 def _profile(response: EC2Response) -> None:
-    known = _iam().instance_profiles.values()
+    known = iam().instance_profiles.values()
     for member, wanted in _get(response, "IamInstanceProfile", {}).items():
         if not any(wanted in {one.name, one.arn} for one in known):
             message = f"Value ({wanted}) for parameter iamInstanceProfile.{member.lower()} is invalid."
             raise RefusedError("InvalidParameterValue", f"{message} Invalid IAM Instance Profile {member.lower()}")
 
 
-def _kind(response: EC2Response) -> str:
-    return str(_get(response, "InstanceType"))
-
-
 def _zones_offering(response: EC2Response) -> list[str]:
-    kind, offers = _kind(response), INSTANCE_TYPE_OFFERINGS["availability-zone"].get(response.region, [])
+    kind, offers = _get(response, "InstanceType"), INSTANCE_TYPE_OFFERINGS["availability-zone"].get(response.region, [])
     return sorted(str(one["Location"]) for one in offers if one["InstanceType"] == kind)
 
 
 def _zone(response: EC2Response) -> None:
-    kind, placed, offering = _kind(response), _placed(response), _zones_offering(response)
+    kind, placed, offering = _get(response, "InstanceType"), _placed(response), _zones_offering(response)
     subnets = {name: one for group in response.ec2_backend.subnets.values() for name, one in group.items()}
     zone = getattr(subnets.get(placed), "availability_zone", None) if placed.startswith("subnet-") else placed
     # moto knows which types exist; one offered only in another region is not supported here.
@@ -226,21 +221,17 @@ def _spot_requests(response: EC2Response) -> None:
             raise RefusedError("InvalidSpotInstanceRequestID.NotFound", message)
 
 
-def _iam() -> Any:  # noqa: ANN401 -- moto has no types to name
-    return iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
-
-
 def _boundary(response: IamResponse) -> None:
     """Worded as in bug reports."""
     arn = _get(response, "PermissionsBoundary")
-    if arn and arn not in _iam().managed_policies:
+    if arn and arn not in iam().managed_policies:
         raise RefusedError("NoSuchEntity", f"Scope ARN: {arn} does not exist or is not attachable.")
 
 
 def _role_in_profile(response: IamResponse) -> None:
     """IAM API Reference, "RemoveRoleFromInstanceProfile", NoSuchEntity."""
     role, profile = _get(response, "RoleName"), _get(response, "InstanceProfileName")
-    held = [one for one in _iam().instance_profiles.values() if one.name == profile]
+    held = [one for one in iam().instance_profiles.values() if one.name == profile]
     if held and role not in {one.name for one in held[0].roles}:
         raise RefusedError("NoSuchEntity", f"Cannot find Role {role} in Instance Profile {profile}")
 
