@@ -47,15 +47,12 @@ class Client(socketserver.StreamRequestHandler):
         handler = self.server.machines.get(machine, {}).get(command)
         self._send(b"r%d\n" % (handler(self) if handler else 127))
 
-    def out(self, text: str) -> None:
-        self._send_text(b"o", text)
-
-    def err(self, text: str) -> None:
-        self._send_text(b"e", text)
-
-    def _send_text(self, kind: bytes, text: str) -> None:
+    def out(self, text: str, kind: bytes = b"o") -> None:
         data = os.fsencode(text)
         self._send(b"%s%d\n%s" % (kind, len(data), data))
+
+    def err(self, text: str) -> None:
+        self.out(text, b"e")
 
     def _send(self, message: bytes) -> None:
         # A client that was killed does not end its command, as with the real daemon.
