@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
-# They outlive this process.
-_SERVERS: Final[list[subprocess.Popen[bytes]]] = []
 _CLOUD: Final = "moto"
 # A busy computer takes long to load the server. If the server exits, the wait ends at once.
 _START_S: Final = 60.0
@@ -40,6 +38,16 @@ _POLL_S: Final = 0.05
 _OWN_URL: Final = re.compile(r"^http://127\.0\.0\.1:\d{1,5}$", re.ASCII)
 # Paths of the home folder are used in machines' shell scripts.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
+
+
+class _Server(subprocess.Popen[bytes]):
+    """A server that this process started. It outlives the process, which its base class would warn of."""
+
+    def __del__(self) -> None:
+        self.poll()
+
+
+_SERVERS: Final[list[_Server]] = []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +171,7 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
     own = ("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}")
     (home / LOG).touch(mode=0o600)
     with (home / LOG).open("ab") as log:
-        server = subprocess.Popen(  # noqa: S603 -- our own module
+        server = _Server(
             [sys.executable, *_SERVER, *own],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -176,7 +184,7 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
     return _wait_for_answer(home, server)
 
 
-def _wait_for_answer(home: Path, server: subprocess.Popen[bytes]) -> SandboxInfo:
+def _wait_for_answer(home: Path, server: _Server) -> SandboxInfo:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and server.poll() is None:
         found = status(home)
