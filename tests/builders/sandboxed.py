@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
+from builders.waiting import eventually
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.sandbox import api
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 
@@ -75,6 +76,15 @@ class Program(Sandboxed):
     def here(self, *words: str) -> Ran:
         """Run with --sandbox and --json."""
         return self.run(*words, "--sandbox", "--json")
+
+    def parameter(self, verb: str, name: str) -> str:
+        """Run `aws ssm VERB-parameter` on the only machine, once it has booted; return its output and errors."""
+        (machine,) = self.control("GET", "machines")["machines"]
+        aws = Path(machine["console"]).parent / "bin" / "aws"
+        eventually(aws.exists)
+        words = [str(aws), "ssm", f"{verb}-parameter", "--name", name, "--with-decryption", "--output", "text"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
 
     def instances(self) -> list[dict[str, Any]]:
         """Return the deployments in the cloud."""

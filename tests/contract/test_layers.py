@@ -214,7 +214,7 @@ def test_imports_follow_the_layers():
         ("reconcile/diff.py", "import boto3"),
         ("diagnosis/reader.py", "from tgi_deploy.reconcile.ports import Clock"),
         ("diagnosis/reader.py", "from tgi_deploy.catalog.phases import read_phases"),
-        ("sandbox/machine.py", "from tgi_deploy.diagnosis.reader import read"),
+        ("sandbox/machines.py", "from tgi_deploy.diagnosis.reader import read"),
         ("catalog/prices.py", "from tgi_deploy.planner.cost import served_usd_per_hour"),
         ("targets/container.py", "from tgi_deploy.planner.search import Search"),
         ("catalog/store.py", "from tgi_deploy.targets.protocol import Deployable"),

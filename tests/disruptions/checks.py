@@ -26,11 +26,11 @@ class Life:
 
 
 class Account:
-    """Reads with the machines' key, whose calls get no faults and are not counted."""
+    """Reads with an observer's key, whose calls get no faults and are not counted."""
 
     def __init__(self, program, region="us-east-1"):
         session = boto3.Session(
-            aws_access_key_id=api.machine_key(program.access_key), aws_secret_access_key="x", region_name=region
+            aws_access_key_id=api.observer_key(program.access_key), aws_secret_access_key="x", region_name=region
         )
         config = Config(proxies={}, retries={"total_max_attempts": 1})
         self._clients = {

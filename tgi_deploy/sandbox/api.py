@@ -1,4 +1,4 @@
-"""A minimal client of the sandbox's AWS API, for machines, without an SDK."""
+"""A minimal client of the sandbox's control interface."""
 
 from __future__ import annotations
 
@@ -32,22 +32,15 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """The API's address and access key. With an instance id, calls have the permissions of that machine's role."""
+    """The API's address and access key."""
 
     url: str
     access_key: str = field(repr=False)
-    instance_id: str = ""
 
 
-def machine_key(access_key: str, instance_id: str = "") -> str:
-    """Return the access key of machines, whose calls are excluded from the call log."""
-    return f"{access_key}-machine{instance_id and ':'}{instance_id}"
-
-
-def machine_of(key: str, access_key: str) -> str | None:
-    """Return the machine of this key: empty for an unnamed one, None if it is not a machine's key."""
-    given, _, instance_id = key.partition(":")
-    return instance_id if hmac.compare_digest(given.encode(), machine_key(access_key).encode()) else None
+def observer_key(access_key: str) -> str:
+    """Return the access key of an observer, whose calls are neither logged nor subject to faults."""
+    return f"{access_key}-observer"
 
 
 def send(
@@ -95,20 +88,4 @@ def control(endpoint: Endpoint, method: str, path: str, document: object = None)
         raise NoAnswerError("the server there is not a sandbox") from problem
     if status != _OK:
         raise ApiError(str(status), str(answer.get("error", "")))
-    return answer
-
-
-def ssm(endpoint: Endpoint, region: str, action: str, params: Mapping[str, object]) -> dict[str, Any]:
-    # Like moto, the sandbox reads key and scope but does not check the signature.
-    scope = f"{machine_key(endpoint.access_key, endpoint.instance_id)}/20260101/{region}/ssm/aws4_request"
-    headers = {
-        "Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0",
-        "Content-Type": "application/x-amz-json-1.1",
-        "X-Amz-Target": f"AmazonSSM.{action}",
-    }
-    status, text = send(endpoint.url, "POST", "/", json.dumps(dict(params)).encode(), headers)
-    answer: dict[str, Any] = json.loads(text)
-    if status != _OK:
-        code = str(answer.get("__type", "InternalServerError")).rpartition("#")[2]
-        raise ApiError(code, str(answer.get("message", "")))
     return answer

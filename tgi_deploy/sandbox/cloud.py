@@ -14,12 +14,16 @@ import secrets
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from tgi_deploy.sandbox.addresses import AddressPool
 from tgi_deploy.sandbox.kubernetes import plane
@@ -34,12 +38,12 @@ LOG: Final = "server.log"
 CLUSTER: Final = "cluster"
 # Marks a folder as a sandbox's, to be removed with its contents.
 MARKER: Final = ".tgi-deploy-sandbox"
+_GUARD: Final = 'cat; for group in machines/*/groups/*; do kill -KILL "-${group##*/}"; done'
 # moto reads these at import.
 STRICT: Final = {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
     "MOTO_ENABLE_AMI_VALIDATION": "1",
     "MOTO_ENABLE_KEYPAIR_VALIDATION": "1",
-    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
     "MOTO_DISABLE_GLOBAL_CORS": "1",
 }
 
@@ -48,6 +52,14 @@ def serve(options: argparse.Namespace) -> None:
     """Serve until stopped, with a record in the home folder; then end all machines and remove the folder."""
     os.environ.update(STRICT)
     # Imported here, after the variables for moto are set.
+    import botocore.loaders  # noqa: PLC0415
+    import moto.utilities.utils  # noqa: PLC0415
+
+    # A third of the start is reading the data of moto and botocore, which this decodes faster.
+    for module in (botocore.loaders, moto.utilities.utils):
+        module.json = SimpleNamespace(  # type: ignore[attr-defined]
+            loads=lambda text, **_options: msgspec.json.decode(text)
+        )
     from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
         DomainDispatcherApplication,
         MotoRequestHandler,
@@ -55,7 +67,7 @@ def serve(options: argparse.Namespace) -> None:
     )
     from werkzeug.serving import make_server  # noqa: PLC0415
 
-    from tgi_deploy.sandbox import world  # noqa: PLC0415
+    from tgi_deploy.sandbox import rules, world  # noqa: PLC0415
     from tgi_deploy.sandbox.guest.layout import FastClock, publish  # noqa: PLC0415
     from tgi_deploy.sandbox.layer import Layer  # noqa: PLC0415
     from tgi_deploy.sandbox.machines import Machines, Settings  # noqa: PLC0415
@@ -71,14 +83,17 @@ def serve(options: argparse.Namespace) -> None:
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     home: Path = options.home
     (home / "machines").mkdir(exist_ok=True)
-    moto = DomainDispatcherApplication(backend_app)
-    server = make_server("127.0.0.1", options.port, moto, threaded=True, request_handler=MotoRequestHandler)
-    world.install(AddressPool(server.port))
+    os.chdir(home)  # in which the machines' commands have a short path
+    guard = _guard()
+    simulated = DomainDispatcherApplication(backend_app)
+    server = make_server("127.0.0.1", options.port, simulated, threaded=True, request_handler=MotoRequestHandler)
+    world.install(home, AddressPool(server.port))
+    rules.install()
     url, access_key = f"http://127.0.0.1:{server.port}", secrets.token_hex(16)
     clock = FastClock(epoch=time.time(), speed=options.timer_speed)
-    settings = Settings(home=home, url=url, access_key=access_key, speed=options.speed, clock=clock, shut_down=stop)
+    settings = Settings(home=home, access_key=access_key, speed=options.speed, clock=clock, shut_down=stop)
     machines = Machines(settings)
-    server.app = layer = Layer(moto, machines, settings)
+    server.app = layer = Layer(simulated, machines, settings)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -91,7 +106,14 @@ def serve(options: argparse.Namespace) -> None:
         layer.close()
         machines.close()
         server.server_close()
+        guard.communicate()
         remove(home)
+
+
+def _guard() -> subprocess.Popen[bytes]:
+    """Start a process that outlives this one: if it is killed, the machines' programs are ended."""
+    argv = ["/bin/sh", "-c", f"exec >/dev/null 2>&1; {_GUARD}"]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 -- fixed words
 
 
 def claim(home: Path) -> None:
@@ -139,27 +161,12 @@ def _is_replaceable(home: Path) -> bool:
     return above.st_uid not in {0, os.geteuid()} or bool(others and not above.st_mode & stat.S_ISVTX)
 
 
-def _detach(home: Path) -> bool:
-    """Daemonize. Return True in the daemon, whose output goes to the home's log."""
-    child = os.fork()
-    if child:
-        sys.stdout.write(f"{child}\n")
-        return False
-    os.setsid()
-    log = os.open(home / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for descriptor in (1, 2):
-        os.dup2(log, descriptor)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    return True
-
-
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="tgi_deploy.sandbox.cloud", description=__doc__)
     parser.add_argument("--home", type=lambda text: Path(text).resolve(), required=True)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--speed", type=float, default=DEFAULT_SPEED, help="how many times as fast as in reality")
     parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the machines' timers")
-    parser.add_argument("--detach", action="store_true", help="run in the background")
     options = parser.parse_args(argv)
     os.umask(0o077)  # also for child processes
     try:
@@ -167,8 +174,6 @@ def main(argv: list[str]) -> int:
     except OSError as problem:
         sys.stderr.write(f"{options.home} can't be a sandbox's home: {problem.strerror}\n")
         return 2
-    if options.detach and not _detach(options.home):
-        return 0
     serve(options)
     return 0
 

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +38,16 @@ _POLL_S: Final = 0.05
 _OWN_URL: Final = re.compile(r"^http://127\.0\.0\.1:\d{1,5}$", re.ASCII)
 # Paths of the home folder are used in machines' shell scripts.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
+
+
+class _Server(subprocess.Popen[bytes]):
+    """A server that this process started. It outlives the process, which its base class would warn of."""
+
+    def __del__(self) -> None:
+        self.poll()
+
+
+_SERVERS: Final[list[_Server]] = []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +105,9 @@ def stop(home: Path) -> bool:
         running = status(home)
         plane.stop(home / CLUSTER)
         if running is not None:
-            _ask_to_stop(running)
+            with suppress(api.ApiError, api.NoAnswerError):
+                api.control(running.endpoint, "POST", "/_sandbox/shutdown")
+                _wait_for_end(running.pid)
         _clean(home)
         return True
 
@@ -157,28 +169,32 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
         raise extra_missing("sandbox", "starting the sandbox", ImportError(name=_CLOUD))
     claim(home)
     own = ("--home", str(home), "--speed", f"{speed:g}", "--timer-speed", f"{timer_speed:g}")
-    done = subprocess.run(  # noqa: S603 -- our own module
-        [sys.executable, *_SERVER, "--detach", *own],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=Path(tgi_deploy.__file__).resolve().parent.parent,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_", "HF_"))},
-        check=False,
-    )
-    return _wait_for_answer(home, pid=int(done.stdout or 0))
+    (home / LOG).touch(mode=0o600)
+    with (home / LOG).open("ab") as log:
+        server = _Server(
+            [sys.executable, *_SERVER, *own],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=Path(tgi_deploy.__file__).resolve().parent.parent,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "MOTO_", "HF_"))},
+            start_new_session=True,
+        )
+    _SERVERS.append(server)
+    return _wait_for_answer(home, server)
 
 
-def _wait_for_answer(home: Path, *, pid: int) -> SandboxInfo:
+def _wait_for_answer(home: Path, server: _Server) -> SandboxInfo:
     deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and pid and is_alive(pid):
+    while time.monotonic() < deadline and server.poll() is None:
         found = status(home)
         if found is not None:
             return found
         time.sleep(_POLL_S)
-    is_slow = bool(pid) and is_alive(pid)
-    log = home / LOG
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    is_slow = server.poll() is None
+    server.kill()
+    server.wait()
+    lines = (home / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     _clean(home)
     raise DeployError(
         "sandbox_not_started",
@@ -189,27 +205,18 @@ def _wait_for_answer(home: Path, *, pid: int) -> SandboxInfo:
     )
 
 
-def _ask_to_stop(running: SandboxInfo) -> None:
-    try:
-        api.control(running.endpoint, "POST", "/_sandbox/shutdown")
-    except (api.ApiError, api.NoAnswerError):
-        return
-    _wait_for_end(running.pid)
-
-
 def _wait_for_end(pid: int) -> None:
     deadline = time.monotonic() + _STOP_S
     while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+    _SERVERS[:] = [server for server in _SERVERS if server.poll() is None]
 
 
 def _clean(home: Path) -> None:
     """End what is left of a sandbox that no longer answers, and remove its files."""
-    _end_processes(f"{_SERVER[-1]} --detach --home {home} ")
+    _end_processes(f"{_SERVER[-1]} --home {home} ")
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))
-    # Machines notice that their cloud is gone; this waits for those still shutting down.
-    _end_processes(f"tgi_deploy.sandbox.machine {home}/")
     remove(home)
 
 

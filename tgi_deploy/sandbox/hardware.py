@@ -9,9 +9,19 @@ from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
-from tgi_deploy.sandbox.guest.layout import Hardware
+from tgi_deploy.values.base import Frozen
 
 _PROXY_BYTES: Final = 110_000_000  # unpacked
+
+
+class Hardware(Frozen, frozen=True, kw_only=True):
+    """Empty without GPUs and for unknown types. `memory_bytes` is per GPU, `card_name` the name in nvidia-smi."""
+
+    accelerator: str = ""
+    card_name: str = ""
+    gpu_count: int = 0
+    memory_bytes: int = 0
+    nvme: bool = False
 
 
 @cache

@@ -7,6 +7,7 @@ owner, and the call log and the parameters contain secrets.
 from __future__ import annotations
 
 import hmac
+import io
 import json
 import re
 import socket
@@ -16,10 +17,13 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from moto.moto_api._internal.models import moto_api_backend
 from msgspec import to_builtins
+from werkzeug.test import run_wsgi_app
 
-from tgi_deploy.sandbox import api, roles, rules, schedules
+from tgi_deploy.sandbox import api, roles, rules, world
 from tgi_deploy.sandbox.faults import CallFault, MachineFault, read_fault, send_signal
+from tgi_deploy.sandbox.machines import find
 from tgi_deploy.sandbox.sessions.service import Sessions
 from tgi_deploy.sandbox.wire import (
     AMZ_JSON,
@@ -31,7 +35,6 @@ from tgi_deploy.sandbox.wire import (
     RefusedError,
     dropped,
     error,
-    forward,
     json_answer,
     read_call,
     read_document,
@@ -63,10 +66,7 @@ def _is_same(given: str, key: str) -> bool:
 
 
 _CONTROL: Final = "/_sandbox/"
-_OF_MACHINE: Final = re.compile(r"machines/([^/]+)/([^/]+)")
 _FAILED: Final = 500
-_REFUSALS: Final = {"ec2": rules.refuse, "iam": roles.refuse_role}
-_POWER: Final = frozenset({"poweroff", "reboot"})
 
 
 class Layer:
@@ -76,7 +76,6 @@ class Layer:
         self._moto = moto
         self._machines = machines
         self._settings = settings
-        self._tokens = rules.TokenMemory()
         self._sessions = Sessions(machines.guest)
         self._calls: deque[dict[str, Any]] = deque(maxlen=10_000)
         roles.prepare_account()
@@ -108,112 +107,81 @@ class Layer:
     def _answer(self, environ: Environ, call: Call) -> Answer:
         _refuse_page(call)
         if call.path.startswith(_CONTROL):
-            return json_answer(self._control(environ, call) or {})
-        machine = api.machine_of(call.access_key, self._settings.access_key)
-        if machine is None and not _is_same(call.access_key, self._settings.access_key):
+            return json_answer(self._control(call) or {})
+        observer = _is_same(call.access_key, api.observer_key(self._settings.access_key))
+        if not observer and not _is_same(call.access_key, self._settings.access_key):
             return error(call, "AuthFailure", _STRANGER, 401)
-        self._record(call)
-        try:
-            if machine and call.service == "ssm":
-                with self._settings.lock:
-                    roles.refuse_machine(call, machine)
-            return self._aws(environ, call)
-        except RefusedError as refused:
-            return error(call, refused.code, refused.message, refused.status)
+        if call.action and not observer:
+            secret = {"Value": "***"} if call.action == "PutParameter" else {}
+            record = {"time": time.time(), "service": call.service, "region": call.region, "action": call.action_name}
+            self._calls.append({**record, "path": call.path, "params": {**call.params, **secret}})
+        return self._aws(environ, call, None if observer else self._settings.faults.take_for_call(call))
 
-    def _record(self, call: Call) -> None:
-        if not call.action or call.access_key != self._settings.access_key:
-            return
-        secret = {"Value"} if call.action == "PutParameter" else ()
-        record = {"time": time.time(), "service": call.service, "region": call.region, "action": call.action_name}
-        params = {name: "***" if name in secret else value for name, value in call.params.items()}
-        self._calls.append({**record, "path": call.path, "params": params})
-
-    def _aws(self, environ: Environ, call: Call) -> Answer:
-        by_machine = call.access_key != self._settings.access_key
-        fault = None if by_machine else self._settings.faults.take_for_call(call)
+    def _aws(self, environ: Environ, call: Call, fault: CallFault | None) -> Answer:
         if fault and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault and fault.code and not fault.after:
-            raise RefusedError(fault.code, fault.message or fault.code, fault.status)
+            return error(call, fault.code, fault.message or fault.code, fault.status)
         if fault and fault.signal and not (fault.after or fault.replied):
             send_signal(call, fault.signal)
             if fault.signal == "KILL":
                 return dropped()
-        if call.action.startswith("InvokeEndpoint"):
-            with self._settings.lock:
-                hosting = self.hosting
-            answer = hosting.invoke(call)
-        else:
-            with self._settings.lock:
-                try:
+        try:
+            if call.action.startswith("InvokeEndpoint"):
+                with self._settings.lock:
+                    hosting = self.hosting
+                answer = hosting.invoke(call)
+            else:
+                with self._settings.lock:
                     answer = self._carry_out(environ, call)
-                except RefusedError as refused:
-                    answer = error(call, refused.code, refused.message, refused.status)
-                self._machines.sync()
+                    self._machines.sync()
+        except RefusedError as refused:
+            answer = error(call, refused.code, refused.message, refused.status)
         return _ended(call, answer, fault) if fault else answer
 
     def _carry_out(self, environ: Environ, call: Call) -> Answer:
-        def ask_moto(what: Call) -> Answer:
-            return forward(self._moto, environ, what)
+        if call.service == "pricing":
+            raise RefusedError("AccessDeniedException", "the sandbox has no price list")
+        if call.action == "SimulatePrincipalPolicy":
+            raise RefusedError("AccessDenied", "the sandbox does not simulate policies", 403)
+        if call.service == "ec2" and not world.is_region(call.region):
+            raise RefusedError("InvalidRegion", f"the region {call.region!r} does not exist")
+        answer = self._sessions.answer(call)
+        if answer is None and {"sagemaker", "application-autoscaling"} & {call.service, call.text("ServiceCode")}:
+            answer = self.hosting.answer(call)
+        if answer is None:
+            answer = Answer(*run_wsgi_app(self._moto, environ | {"wsgi.input": io.BytesIO(call.body)}, buffered=True))
+        if answer.status_code == _FAILED and "html" in str(answer.content_type):  # moto failed, and logs why
+            return error(call, "InternalError", "An internal error has occurred", _FAILED)
+        return answer
 
-        def carry_out(what: Call) -> Answer:
-            if what.service == "pricing":
-                raise RefusedError("AccessDeniedException", "the sandbox has no price list")
-            if what.action == "SimulatePrincipalPolicy":
-                raise RefusedError("AccessDenied", "the sandbox does not simulate policies", 403)
-            answer = self._sessions.answer(what)
-            of_sagemaker = {"sagemaker", "application-autoscaling"} & {what.service, what.text("ServiceCode")}
-            if answer is None and of_sagemaker:
-                answer = self.hosting.answer(what)
-            if answer is None:
-                completed = rules.complete(what) if what.service == "ec2" else what
-                _REFUSALS.get(what.service, schedules.refuse)(completed)
-                answer = ask_moto(completed)
-                if answer.status_code == _FAILED and "html" in str(answer.content_type):  # moto failed, and logs why
-                    return error(what, "InternalError", "An internal error has occurred", _FAILED)
-            return answer
-
-        return self._tokens.once(call, carry_out, ask_moto)
-
-    def _control(self, environ: Environ, call: Call) -> dict[str, Any] | None:
+    def _control(self, call: Call) -> dict[str, Any] | None:
         """Answer a control call. Health is public; everything else requires the key."""
         what = call.path.removeprefix(_CONTROL).strip("/")
         given = call.headers.get("HTTP_AUTHORIZATION", "")
         is_owner = given.startswith(_BEARER) and _is_same(given.removeprefix(_BEARER), self._settings.access_key)
         if not is_owner and (call.method, what) != ("GET", "health"):
             raise BadRequestError(_STRANGER, 401)
-        document = read_document(call.body)
-        named = _OF_MACHINE.fullmatch(what)
-        instance_id, route = (named[1], f"machines/ID/{named[2]}") if named else ("", what)
+        document, wanted = read_document(call.body), call.params.get("action")
         actions: Mapping[str, Callable[[], dict[str, Any] | None]] = {
-            "GET health": lambda: self._health(call),
-            "GET calls": lambda: self._list_calls(call),
+            "GET health": lambda: {"status": "ok", **self._proof(call.params.get("challenge"))},
+            "GET calls": lambda: {"calls": [one for one in list(self._calls) if wanted in {None, one["action"]}]},
             "DELETE calls": self._calls.clear,
             "GET faults": lambda: {"faults": to_builtins(self._settings.faults.pending())},
             "POST faults": lambda: self._add_fault(document),
             "DELETE faults": self._settings.faults.clear,
             "GET machines": lambda: {"machines": self._machines.listed()},
-            "GET machines/ID/metadata": lambda: self._machines.metadata(instance_id),
-            "POST machines/ID/power": lambda: self._power(instance_id, document),
-            "POST reset": lambda: self._reset(environ),
+            "POST reset": self._reset,
             "POST shutdown": self._settings.shut_down,
         }
-        action = actions.get(f"{call.method} {route}")
+        action = actions.get(f"{call.method} {what}")
         if action is None:
             raise BadRequestError(f"no {call.method} {call.path}", 404)
         return action()
 
-    def _health(self, call: Call) -> dict[str, Any]:
+    def _proof(self, challenge: str | None) -> dict[str, Any]:
         """Prove possession of the key."""
-        challenge = call.params.get("challenge")
-        proof = {} if challenge is None else {"proof": api.proof(self._settings.access_key, challenge)}
-        return {"status": "ok", **proof}
-
-    def _list_calls(self, call: Call) -> dict[str, Any]:
-        action = call.params.get("action")
-        made = list(self._calls)  # copied at once, because a deque must not grow during iteration
-        return {"calls": [one for one in made if action in {None, one["action"]}]}
+        return {} if challenge is None else {"proof": api.proof(self._settings.access_key, challenge)}
 
     def _add_fault(self, document: dict[str, Any]) -> dict[str, Any]:
         """Inject a fault, or end a running machine by one."""
@@ -222,29 +190,21 @@ class Layer:
         if instance_id is None:
             self._settings.faults.add(fault)
         elif isinstance(fault, MachineFault) and fault.reason:
-            self._machines.schedule_end(str(instance_id), fault)
+            with self._settings.lock:
+                find(str(instance_id)).machine.ends.append((time.monotonic() + fault.after_s, fault.reason))
         else:
             raise BadRequestError("this fault does not end a running machine")
         return {"fault": to_builtins(fault)}
 
-    def _power(self, instance_id: str, document: Mapping[str, Any]) -> None:
-        event = str(document.get("event", "poweroff"))
-        if event not in _POWER:
-            raise BadRequestError(f"event is one of {', '.join(sorted(_POWER))}")
-        self._machines.power(instance_id, event)
-
-    def _reset(self, environ: Environ) -> None:
+    def _reset(self) -> None:
         """Reset to an empty account: end the machines, clear state, faults, tokens and calls."""
-        inner = Call(
-            method="POST", path="/moto-api/reset", service="", region="", action="", params={}, body=b"", headers={}
-        )
         with self._settings.lock:
             self._machines.clear()
-            forward(self._moto, {**environ, "PATH_INFO": "/moto-api/reset", "REQUEST_METHOD": "POST"}, inner)
+            moto_api_backend.reset()
             roles.prepare_account()
             if "hosting" in self.__dict__:
                 self.hosting.clear()
-            self._tokens = rules.TokenMemory()
+            rules.TOKENS.clear()
         self._settings.faults.clear()
         self._calls.clear()
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 import msgspec
-from werkzeug.test import run_wsgi_app
+from moto.core.exceptions import ServiceException
+from moto.core.request import Request
+from moto.core.routing import get_service_router
+from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
-from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,13 +28,8 @@ AMZ_JSON: Final = "application/x-amz-json-1.1"
 _Member = str | int | float | bool | dict[str, str] | None
 _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 
-# The service whose actions are in the method and the path.
-_REST: Final = "scheduler"
-# Calls of SageMaker's runtime, which are in the path, too.
-_INVOCATION: Final = re.compile(r"/endpoints/(?P<name>[^/]+)/invocations(?P<stream>-response-stream)?")
-_KINDS: Final = {"schedule-groups": "ScheduleGroup", "schedules": "Schedule"}
-_VERBS: Final = {"POST": "Create", "PUT": "Update", "GET": "Get", "DELETE": "Delete"}
-_TAGGING: Final = {"POST": "TagResource", "GET": "ListTagsForResource", "DELETE": "UntagResource"}
+# Services whose actions are in the method and the path, by the name in signatures, with their models' names.
+_REST: Final = {"scheduler": "scheduler", "sagemaker": "sagemaker-runtime"}
 
 Environ = dict[str, Any]
 Application = Callable[..., Iterable[bytes]]  # of WSGI
@@ -45,13 +43,11 @@ class BadRequestError(ValueError):
         self.status = status
 
 
-class RefusedError(Exception):
+class RefusedError(ServiceException):
     """An error of AWS, answered in the call's protocol."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+        super().__init__(code, message)
         self.status = status
 
 
@@ -70,7 +66,7 @@ class Call(Frozen, frozen=True, kw_only=True):
 
     @property
     def speaks_json(self) -> bool:
-        return "HTTP_X_AMZ_TARGET" in self.headers or self.service == _REST or self.action.startswith("InvokeEndpoint")
+        return "HTTP_X_AMZ_TARGET" in self.headers or self.service in _REST
 
     @property
     def action_name(self) -> str:
@@ -80,16 +76,6 @@ class Call(Frozen, frozen=True, kw_only=True):
 
     def text(self, name: str) -> str:
         return str(self.params.get(name, ""))
-
-    def values(self, prefix: str) -> tuple[str, ...]:
-        """Return the members of a query-protocol list: `values("InstanceId")` reads InstanceId.1, InstanceId.2, …."""
-        pattern = re.compile(re.escape(prefix) + r"\.\d+$")
-        return tuple(str(value) for name, value in self.params.items() if pattern.match(name))
-
-    def with_params(self, params: Mapping[str, Any]) -> Call:
-        """Return the call with other parameters (query protocol only)."""
-        action = str(params.get("Action", self.action))
-        return replaced(self, action=action, params=params, body=urlencode(params).encode())
 
 
 class Answer(Response):
@@ -119,28 +105,17 @@ def read_call(environ: Environ) -> Call:
     headers = {name: str(value) for name, value in environ.items() if name.startswith(("HTTP_", "CONTENT_"))}
     found = _CREDENTIAL.search(headers.get("HTTP_AUTHORIZATION", ""))
     access_key, region, service = found.groups() if found else ("", "", "")
-    method, path = str(environ.get("REQUEST_METHOD", "GET")), str(environ.get("PATH_INFO", "/"))
-    target, as_rest = headers.get("HTTP_X_AMZ_TARGET", ""), service == _REST
+    target, as_rest = headers.get("HTTP_X_AMZ_TARGET", ""), service in _REST
     params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target) or as_rest)
-    action = _rest_action(method, path) if as_rest else target.rpartition(".")[2]
-    invoked = _INVOCATION.fullmatch(path) if service == "sagemaker" else None
-    if invoked:
-        action = "InvokeEndpointWithResponseStream" if invoked["stream"] else "InvokeEndpoint"
-        params = {"EndpointName": invoked["name"]}
+    action = target.rpartition(".")[2] or str(params.get("Action", ""))
+    if as_rest and not target:
+        with suppress(NotFound):
+            operation, of_path = get_service_router(_REST[service]).match(Request(environ))
+            action, params = str(operation.name), {**params, **of_path}
     return Call(
-        method=method, path=path, service=service, region=region, action=action or str(params.get("Action", "")),
-        params=params, body=body, headers=headers, access_key=access_key,
+        method=str(environ.get("REQUEST_METHOD", "GET")), path=str(environ.get("PATH_INFO", "/")), service=service,
+        region=region, action=action, params=params, body=body, headers=headers, access_key=access_key,
     )  # fmt: skip
-
-
-def _rest_action(method: str, path: str) -> str:
-    """Return the action of an EventBridge Scheduler call; empty for an unknown path."""
-    folder, _, name = path.strip("/").partition("/")
-    if folder == "tags":
-        return _TAGGING.get(method, "")
-    if folder not in _KINDS or method not in _VERBS:
-        return ""
-    return f"List{_KINDS[folder]}s" if method == "GET" and not name else f"{_VERBS[method]}{_KINDS[folder]}"
 
 
 def _body(environ: Environ) -> bytes:
@@ -192,9 +167,3 @@ def error(call: Call, code: str, message: str, status: int = 400) -> Answer:
 
 def json_answer(value: object, status: int = 200, content_type: str = "application/json") -> Answer:
     return Answer(json.dumps(value), status, content_type=content_type)
-
-
-def forward(app: Application, environ: Environ, call: Call) -> Answer:
-    """Forward the call to the wrapped WSGI application."""
-    inner = {**environ, "wsgi.input": io.BytesIO(call.body), "CONTENT_LENGTH": str(len(call.body))}
-    return Answer(*run_wsgi_app(app, inner, buffered=True))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import copy
 import hashlib
+import threading
 import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
+from moto import backends as moto_backends
 from moto.core import responses as moto_responses
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.responses import ActionResult
@@ -16,12 +19,11 @@ from moto.core.types import Base64EncodedString
 from moto.core.utils import method_names_from_class, utcnow
 from moto.ec2.models import ec2_backends, elastic_ip_addresses
 from moto.ec2.models import instances as moto_instances
-from moto.ec2.models.amis import Ami
+from moto.ec2.models.amis import Ami, AmiBackend
 from moto.ec2.models.core import TaggedEC2Resource
-from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.responses.general import General
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping, get_prefix
-from moto.iam.models import iam_backends
 from moto.servicequotas.exceptions import NoSuchResource
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.ssm.models import Parameter, ParameterDict
@@ -29,12 +31,15 @@ from moto.ssm.models import Parameter, ParameterDict
 from tgi_deploy.catalog.quotas import ADDRESSES, read_quotas
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.sandbox.addresses import Forwarding
+from tgi_deploy.sandbox.guest.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
-    from tgi_deploy.sandbox.addresses import AddressPool
-    from tgi_deploy.sandbox.machines import HostedMachine
+    from tgi_deploy.sandbox.addresses import AddressPool, Lease
+    from tgi_deploy.sandbox.faults import MachineFault
+    from tgi_deploy.sandbox.guest.machine import System
 
 _STATE_CODES: Final = {
     "pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80
@@ -58,32 +63,57 @@ _QUOTAS: Final = cache(read_quotas)
 _CONSOLE_BYTES: Final = 64 * 1024
 
 
+class HostedMachine(msgspec.Struct, kw_only=True):
+    """The machine of an instance; without user data it never boots.
+
+    `faults`: None until they are drawn; `ends` are its scheduled ends (`time.monotonic`) with reasons; `system` is what
+    runs, if it is on.
+    """
+
+    layout: Layout
+    lease: Lease
+    launched: float = msgspec.field(default_factory=time.monotonic)
+    faults: tuple[MachineFault, ...] | None = None
+    ends: list[tuple[float, str]] = []
+    reboot_wanted: bool = False
+    system: System | None = None
+    ending: threading.Thread | None = None
+
+    @property
+    def gone(self) -> bool:
+        return self.system is None and (self.ending is None or not self.ending.is_alive())
+
+    def end(self, grace_s: float) -> None:
+        """Shut down in the background."""
+        system, self.system = self.system, None
+        if system is not None:
+            self.ending = threading.Thread(target=system.end, args=(grace_s,), daemon=True)
+            self.ending.start()
+
+
 class SandboxInstance(moto_instances.Instance):
     """moto's instance on a loopback address, which takes time to start and stop."""
 
     addresses: ClassVar[AddressPool]
+    home: ClassVar[Path]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 -- moto's own signature, passed on
         super().__init__(*args, **kwargs)
-        self.sandbox_machine: HostedMachine | None = None
-        self.sandbox_reboot_wanted = False
-        self._sandbox_launch()
+        self.region: str = self.ec2_backend.region_name
+        layout, lease = Layout(folder=self.home / "machines" / self.id), self.addresses.lease(_opened_ports(self))
+        self.machine = HostedMachine(layout=layout, lease=lease)
+        self.place()
+        self.switch("pending")
 
-    def _sandbox_launch(self) -> None:
-        self.sandbox_lease = self.addresses.lease(_opened_ports(self))
-        self.sandbox_launched = time.monotonic()
-        self.sandbox_place()
-        self.sandbox_state("pending")
-
-    def sandbox_state(self, name: str) -> None:
-        self._state = moto_instances.InstanceState(name, _STATE_CODES[name])
-        if name == "terminated":
+    def switch(self, state: str) -> None:
+        self._state = moto_instances.InstanceState(state, _STATE_CODES[state])
+        if state == "terminated":
             for held in [item for item in self.ec2_backend.addresses if item.instance is self]:
                 held.instance = held.eni = held.association_id = None
 
-    def sandbox_place(self) -> None:
+    def place(self) -> None:
         """Give it its own address, and if it is public, its Elastic IP address."""
-        nic, own = self.nics[0], self.sandbox_lease.address
+        nic, own = self.nics[0], self.private_dns_name
         nic.private_ip_address = own
         for item in nic.private_ip_addresses[:1]:
             item["PrivateIpAddress"] = own
@@ -93,65 +123,78 @@ class SandboxInstance(moto_instances.Instance):
 
     @property
     def private_dns_name(self) -> str:
-        return self.sandbox_lease.address
+        return self.machine.lease.address
 
     @property
     def public_dns_name(self) -> str | None:
-        return self.sandbox_lease.address if self.nics[0].public_ip else None
+        return self.private_dns_name if self.nics[0].public_ip else None
 
     def start(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
         """Start it unless it runs. The stop released its address, so it gets a new one."""
-        if self.state != "stopped":
-            return copy.copy(self._state)
-        before = super().start()
-        self._sandbox_launch()
+        before = copy.copy(self._state)
+        if self.state == "stopped":
+            super().start()
+            self.machine.lease, self.machine.launched = self.addresses.lease(_opened_ports(self)), time.monotonic()
+            self.place()
+            self.switch("pending")
         return before
 
     def reboot(self) -> None:
         super().reboot()
-        self.sandbox_reboot_wanted = True
+        self.machine.reboot_wanted = True
 
     def stop(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
-        if self.state in {"stopping", "stopped"}:
-            return copy.copy(self._state)
-        before = super().stop()
-        self.sandbox_state("stopping")
+        before = copy.copy(self._state)
+        if self.state not in {"stopping", "stopped"}:
+            super().stop()
+            self.switch("stopping")
         return before
 
     def terminate(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
-        if self.state in _LEAVING:
-            return copy.copy(self._state)
-        before = super().terminate()
-        self.sandbox_state("shutting-down")
+        before = copy.copy(self._state)
+        if self.state not in _LEAVING:
+            super().terminate()
+            self.switch("shutting-down")
         return before
 
-    def sandbox_end(self, code: str, *, behavior: str = "terminate") -> None:
+    def end(self, code: str, *, behavior: str = "terminate") -> None:
         """Stop or terminate it for a reason of the cloud or the guest."""
-        if self.state in _LEAVING:
-            return
-        if behavior == "stop":
-            self.stop()
-        else:
-            self.terminate()
-        self.state_reason = moto_instances.StateReason(_REASONS.get(code, code), code)
-        self._reason = code
+        if self.state not in _LEAVING:
+            self.stop() if behavior == "stop" else self.terminate()
+            self.state_reason = moto_instances.StateReason(_REASONS.get(code, code), code)
+            self._reason = code
 
 
-def install(addresses: AddressPool) -> None:
+def install(home: Path, addresses: AddressPool) -> None:
     """Make moto launch `SandboxInstance`s, and add what it lacks: public image parameters, quotas, consoles."""
-    SandboxInstance.addresses = addresses
+    SandboxInstance.home, SandboxInstance.addresses = home, addresses
     filter_dict_attribute_mapping["client-token"] = "client_token"
     changes: tuple[tuple[object, str, object], ...] = (
         (moto_instances, "Instance", SandboxInstance),
         (elastic_ip_addresses, "random_ip", addresses.take),
+        (AmiBackend, "_load_amis", _load_images),
         (TaggedEC2Resource, "get_tags", _tags_of),
         (ParameterDict, "_check_loading_status", _load_parameter),
         (moto_responses, "method_names_from_class", cache(method_names_from_class)),
+        (moto_backends, "list_of_moto_modules", frozenset(moto_backends.list_of_moto_modules()).copy),
         (ServiceQuotasBackend, "get_service_quota", _quota),
         (General, "get_console_output", _console),
     )
     for owner, name, own in changes:
         setattr(owner, name, own)
+    # moto's launches are always shown as pending.
+    EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER.pop("RunInstances.Reservation.Instances.Instance.State")
+
+
+def _load_images(backend: Any) -> None:  # noqa: ANN401 -- moto's own class
+    """Add the images of the sandbox's parameters to a region."""
+    for parameter, image in IMAGES.items():
+        identity = image_id(backend.region_name, parameter)
+        backend.amis[identity] = Ami(
+            backend, identity, name=parameter, description=image["note"], owner_id="898082745236", public=True,
+            owner_alias="amazon", virtualization_type="hvm", architecture=image["arch"], hypervisor="xen",
+            root_device_type="ebs", root_device_name=image["root_device"], region_name=backend.region_name,
+        )  # fmt: skip
 
 
 def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of moto's resources
@@ -175,21 +218,27 @@ def _load_parameter(known: ParameterDict, name: str) -> None:
 def _quota(backend: ServiceQuotasBackend, service_code: str, quota_code: str) -> dict[str, Any]:
     """EC2's vCPU quotas of accelerated machines, and its quota of Elastic IP addresses."""
     quota = _QUOTAS().get(quota_code)
-    name = "EC2-VPC Elastic IPs" if quota_code == ADDRESSES else quota.name if quota else ""
-    if service_code != "ec2" or not name:
+    name, value = ("EC2-VPC Elastic IPs", float(MOST_ADDRESSES)) if quota_code == ADDRESSES else ("", _QUOTA_VCPUS)
+    if service_code != "ec2" or not (quota or name):
         raise NoSuchResource
-    arn = f"arn:aws:servicequotas:{backend.region_name}:{DEFAULT_ACCOUNT_ID}:ec2/{quota_code}"
-    service = {"ServiceCode": "ec2", "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)"}
-    value = float(MOST_ADDRESSES) if quota_code == ADDRESSES else _QUOTA_VCPUS
-    facts = {"Value": value, "Unit": "None", "Adjustable": True, "GlobalQuota": False}
-    return {**service, "QuotaArn": arn, "QuotaCode": quota_code, "QuotaName": name, **facts}
+    return {
+        "ServiceCode": "ec2",
+        "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
+        "QuotaArn": f"arn:aws:servicequotas:{backend.region_name}:{DEFAULT_ACCOUNT_ID}:ec2/{quota_code}",
+        "QuotaCode": quota_code,
+        "QuotaName": quota.name if quota else name,
+        "Value": value,
+        "Unit": "None",
+        "Adjustable": True,
+        "GlobalQuota": False,
+    }
 
 
 def _console(response: General) -> ActionResult:
     """Return the end of the machine's console."""
     instance = response.ec2_backend.get_instance(response._get_param("InstanceId"))  # noqa: SLF001 -- moto's own way
-    path = instance.sandbox_machine.layout.console if instance.sandbox_machine else None
-    text = path.read_bytes()[-_CONSOLE_BYTES:] if path and path.exists() else b""
+    path = instance.machine.layout.console
+    text = path.read_bytes()[-_CONSOLE_BYTES:] if path.exists() else b""
     output = Base64EncodedString.from_encoded_bytes(base64.b64encode(text))
     return ActionResult({"InstanceId": instance.id, "Timestamp": utcnow(), "Output": output})
 
@@ -198,94 +247,38 @@ def is_region(region: str) -> bool:
     return region in ec2_backends[DEFAULT_ACCOUNT_ID].regions
 
 
-def backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name
-    """Return a region's EC2 backend with the images of the sandbox's parameters."""
-    found = ec2_backends[DEFAULT_ACCOUNT_ID][region]
-    for parameter in IMAGES:
-        identity = image_id(region, parameter)
-        if identity not in found.amis:
-            image = IMAGES[parameter]
-            found.amis[identity] = Ami(
-                found, identity, name=parameter, description=image["note"], owner_id="898082745236", public=True,
-                owner_alias="amazon", virtualization_type="hvm", architecture=image["arch"], hypervisor="xen",
-                root_device_type="ebs", root_device_name=image["root_device"], region_name=region,
-            )  # fmt: skip
-    return found
-
-
 def image_id(region: str, parameter: str) -> str:
     return "ami-" + hashlib.sha256(f"{region} {parameter}".encode()).hexdigest()[:17]
 
 
-def instances() -> Iterator[tuple[str, SandboxInstance]]:
-    """Yield all instances with their regions."""
-    for region, found in list(ec2_backends[DEFAULT_ACCOUNT_ID].items()):
+def instances() -> Iterator[SandboxInstance]:
+    for found in list(ec2_backends[DEFAULT_ACCOUNT_ID].values()):
         for reservation in list(found.reservations.values()):
-            for instance in reservation.instances:
-                if isinstance(instance, SandboxInstance):
-                    yield region, instance
+            yield from (one for one in reservation.instances if isinstance(one, SandboxInstance))
 
 
 def forwardings() -> set[Forwarding]:
     """Return where connections to Elastic IP addresses go. A machine that lost one gets its own address back."""
     held: list[Any] = [item for found in ec2_backends[DEFAULT_ACCOUNT_ID].values() for item in found.addresses]
-    if held:
-        for _, instance in instances():
-            if instance.state not in _LEAVING:
-                instance.sandbox_place()
+    for instance in instances() if held else ():
+        if instance.state not in _LEAVING:
+            instance.place()
     return {
-        Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_lease.address)
+        Forwarding(address=item.public_ip, port=port, machine=item.instance.private_dns_name)
         for item in held
-        if item.instance is not None and item.public_ip != item.instance.sandbox_lease.address
+        if item.instance is not None and item.public_ip != item.instance.private_dns_name
         for port in _opened_ports(item.instance)
     }
 
 
 def find_instance(instance_id: str) -> SandboxInstance | None:
-    return next((instance for _, instance in instances() if instance.id == instance_id), None)
-
-
-def zones_offering(region: str, instance_type: str) -> tuple[str, ...]:
-    offers = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, [])
-    return tuple(sorted(str(one["Location"]) for one in offers if one["InstanceType"] == instance_type))
-
-
-def exists(instance_type: str) -> bool:
-    """Return whether any region offers the type."""
-    offers = INSTANCE_TYPE_OFFERINGS["region"].values()
-    return any(one["InstanceType"] == instance_type for region in offers for one in region)
-
-
-def template_data(region: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the data of a request's launch template; empty if there is none."""
-    found = backend(region)
-    identity, name = params.get("LaunchTemplate.LaunchTemplateId"), params.get("LaunchTemplate.LaunchTemplateName")
-    templates = [one for one in found.launch_templates.values() if one.id == identity or one.name == name]
-    if not templates:
-        return {}
-    version = params.get("LaunchTemplate.Version") or "$Default"
-    known = str(version).startswith("$") or int(version) <= len(templates[0].versions)
-    data: Mapping[str, Any] = templates[0].get_version(version).data if known else {}
-    return data
-
-
-def has_instance_profile(name_or_arn: str) -> bool:
-    profiles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].instance_profiles.values()
-    return any(name_or_arn in {one.name, one.arn} for one in profiles)
-
-
-def tags_of(region: str, resource_id: str) -> Mapping[str, str]:
-    """Return a resource's current tags."""
-    tags: Mapping[str, str] = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})
-    return tags
+    return next((instance for instance in instances() if instance.id == instance_id), None)
 
 
 def is_in_use(region: str, group: str) -> bool:
     """Return whether an instance uses the security group, given by id or name."""
-    used = (
-        item for where, one in instances() if where == region and one.state != "terminated" for item in _groups(one)
-    )
-    return any(group in {item.id, item.name} for item in used)
+    using = (one for one in instances() if one.region == region and one.state != "terminated")
+    return any(group in {item.id, item.name} for one in using for item in _groups(one))
 
 
 def _opened_ports(instance: SandboxInstance) -> tuple[int, ...]:

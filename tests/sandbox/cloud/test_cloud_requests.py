@@ -189,5 +189,5 @@ def test_no_user_data_means_no_machine(cloud):
     instance_id = cloud.run()
     cloud.wait_for_state(instance_id, "running")
     (machine,) = cloud.control("GET", "machines")["machines"]
-    assert machine["pid"] is None
+    assert machine["booted"] is False
     assert cloud.console(instance_id) == ""

@@ -139,7 +139,7 @@ def test_a_dark_machine_never_boots(cloud):
     instance = cloud.run("#!/bin/sh\necho up\n")
     cloud.wait(lambda: cloud.state(instance) == "running")
     (machine,) = cloud.control("GET", "machines")["machines"]
-    assert machine["pid"] is None
+    assert machine["booted"] is False
     assert cloud.console(instance) == ""
     cloud.ec2.terminate_instances(InstanceIds=[instance])
     cloud.wait(lambda: cloud.state(instance) == "terminated")

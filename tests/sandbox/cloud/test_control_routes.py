@@ -10,7 +10,6 @@ import pytest
 
 from tgi_deploy.sandbox import api
 
-MACHINE = "i-0123456789abcdef0"
 HEALTH = ("GET", "/_sandbox/health")
 KEYED = [
     (method, f"/_sandbox/{what}")
@@ -21,9 +20,6 @@ KEYED = [
         ("POST", "faults"),
         ("DELETE", "faults"),
         ("GET", "machines"),
-        ("GET", f"machines/{MACHINE}/metadata"),
-        ("POST", f"machines/{MACHINE}/power"),
-        ("POST", f"machines/{MACHINE}/x"),
         ("POST", "reset"),
         ("POST", "shutdown"),
         ("GET", "no-such-route"),
@@ -121,12 +117,6 @@ def test_a_body_without_a_valid_length_is_not_read(cloud, headers, status):
 def test_a_fault_with_invalid_values_is_a_bad_request(cloud, document):
     body = json.dumps(document).replace("Infinity", "1e400").encode()
     assert ask(cloud, "POST", "/_sandbox/faults", body=body, **bearer(cloud))[0] == 400
-
-
-@pytest.mark.parametrize("event", ["explode", ["poweroff"], {}])
-def test_the_power_route_only_stops_or_restarts(cloud, event):
-    body = json.dumps({"event": event}).encode()
-    assert ask(cloud, "POST", f"/_sandbox/machines/{MACHINE}/power", body=body, **bearer(cloud))[0] == 400
 
 
 def test_a_deep_body_without_the_key_is_rejected(cloud):

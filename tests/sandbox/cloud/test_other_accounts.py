@@ -104,7 +104,7 @@ class Machine:
 
     @property
     def commands(self) -> dict[int, str]:
-        """Return the command lines of its cloud, of itself and of all its child processes, by process."""
+        """Return the command lines of its cloud and of all its processes, by process."""
         groups = {int(path.name) for path in (self.folder / "groups").iterdir()}
         found = processes()
         return {
@@ -211,8 +211,8 @@ def test_a_second_account_has_no_access(machine):
     given = {
         "uid": NOBODY,
         "folders": [str(machine.cloud.home), str(machine.folder), *map(str, folders)],
-        "files": [str(machine.cloud.home / "sandbox.json"), str(machine.folder / "spec.json")],
-        "sockets": [str(path) for path in machine.folder.rglob("*") if path.is_socket()],
+        "files": [str(machine.cloud.home / "sandbox.json"), str(machine.folder / "console.log")],
+        "sockets": [str(path) for path in machine.cloud.home.rglob("*") if path.is_socket()],
         "pids": list(machine.commands),
         "address": machine.address,
         "port": PORT,

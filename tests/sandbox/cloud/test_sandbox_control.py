@@ -95,7 +95,6 @@ def test_stopping_leaves_no_process_and_no_file_behind(home):
     instance_id = launch(info)
     groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]
     assert len(groups) >= 2
-    assert any("sandbox.machine" in line for line in processes_of(home))
     assert control.stop(home)
     assert not home.exists()
     assert list(home.parent.iterdir()) == []
@@ -104,7 +103,7 @@ def test_stopping_leaves_no_process_and_no_file_behind(home):
     assert not is_alive(info.pid)
 
 
-def test_machines_exit_when_the_server_is_killed(home):
+def test_machines_end_when_the_server_is_killed(home):
     info = control.start(home, speed=600)
     instance_id = launch(info)
     groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]
@@ -311,19 +310,16 @@ def test_a_missing_extra_is_named_before_the_server_starts(home, monkeypatch):
 
 
 def test_a_server_that_cannot_start_reports_why(home, monkeypatch):
-    monkeypatch.setattr(control, "_SERVER", ("-c", "import sys; sys.stderr.write('no such module'); print(0)"))
-    with pytest.raises(DeployError) as error:
+    monkeypatch.setattr(control, "_SERVER", ("-c", "import sys; sys.stderr.write('no such module')"))
+    with pytest.raises(DeployError, match="no such module") as error:
         control.start(home)
     assert error.value.code == "sandbox_not_started"
     assert "pip install" in error.value.hint
     assert not home.exists()
 
 
-def test_a_slow_server_is_not_reported_as_missing_packages(home, monkeypatch, request):
-    slow = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    request.addfinalizer(slow.wait)
-    request.addfinalizer(slow.kill)
-    monkeypatch.setattr(control, "_SERVER", ("-c", f"print({slow.pid})"))
+def test_a_slow_server_is_not_reported_as_missing_packages(home, monkeypatch):
+    monkeypatch.setattr(control, "_SERVER", ("-c", "import time; time.sleep(60)"))
     monkeypatch.setattr(control, "_START_S", 0.2)
     with pytest.raises(DeployError, match="no answer within") as error:
         control.start(home)

@@ -21,9 +21,8 @@ import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from tgi_deploy.sandbox.guest.layout import Host
+    from tgi_deploy.sandbox.guest.machine import System
 
 _VERSION: Final = "25.2-0ubuntu1~22.04.1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -31,7 +30,7 @@ _SIMULATED: Final = frozenset({"write_files", "runcmd", "bootcmd", "merge_how", 
 
 
 class CloudInit:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: System) -> None:
         self._layout = host.layout
         self._host = host
 
@@ -49,39 +48,35 @@ class CloudInit:
         """Run the user data. Known errors in it are printed on the console, as on a real machine."""
         try:
             text = decode(encoded)
+            self._layout.at("/var/lib/cloud/instance/user-data.txt").write_text(text, encoding="utf-8")
+            document = (yaml.safe_load(text) or {}) if text.startswith("#cloud-config") else {}
         except (binascii.Error, OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
             self.log(f"[WARNING]: Unhandled user data: {problem}")
             return
-        self._layout.at("/var/lib/cloud/instance/user-data.txt").write_text(text, encoding="utf-8")
-        if text.startswith("#cloud-config"):
-            self._config(text)
-        elif text.startswith("#!"):
-            script = self._layout.at("/var/lib/cloud/instance/scripts/part-001")
-            self._script(script, self._layout.mapped(text))
-        elif text.strip():
-            self.log("[WARNING]: Unhandled non-multipart (text/x-not-multipart) userdata")
-
-    def _config(self, text: str) -> None:
-        try:
-            document = yaml.safe_load(text) or {}
         except yaml.YAMLError as problem:
             self.log(f"[WARNING]: Failed loading yaml blob. Invalid format: {' '.join(str(problem).split())}")
             return
         if not isinstance(document, dict):
             self.log("[WARNING]: Failed loading yaml blob. Yaml load allows (<class 'dict'>,) root types")
-            return
+        elif text.startswith("#!"):
+            self._script("part-001", self._layout.mapped(text))
+        elif not text.startswith("#cloud-config") and text.strip():
+            self.log("[WARNING]: Unhandled non-multipart (text/x-not-multipart) userdata")
+        self._config(document if isinstance(document, dict) else {})
+
+    def _config(self, document: dict[str, Any]) -> None:
         for module in sorted(set(document) - _SIMULATED):
             self.log(f"module {module} is not simulated by the sandbox: skipped")
         files = document.get("write_files") or []
         paths = [str(item.get("path", "")) for item in files if isinstance(item, dict)]
         mapped = partial(self._layout.mapped, extra=[path for path in paths if path.startswith("/")])
-        self._commands(document.get("bootcmd") or [], mapped, "bootcmd")
+        self._commands("bootcmd", document, mapped)
         for item in files:
             try:
                 self._write_file(item, mapped)
             except (OSError, ValueError, KeyError, TypeError) as problem:
                 self.log(f"[WARNING]: Undecodable or unwritable file {item!r:.80}: {problem}")
-        self._commands(document.get("runcmd") or [], mapped, "runcmd")
+        self._commands("runcmd", document, mapped)
 
     def _write_file(self, item: dict[str, Any], mapped: Callable[[str], str]) -> None:
         path, content = self._layout.at(item["path"]), str(item.get("content", ""))
@@ -92,19 +87,20 @@ class CloudInit:
             file.write(mapped(content))
         path.chmod(int(str(item.get("permissions", "0644")), 8))
 
-    def _commands(self, items: list[Any], mapped: Callable[[str], str], name: str) -> None:
-        if items:
-            lines = [shlex.join(map(str, item)) if isinstance(item, list) else str(item) for item in items]
-            text = "#!/bin/sh\n" + mapped("\n".join(lines)) + "\n"
-            self._script(self._layout.at(f"/var/lib/cloud/instance/scripts/{name}"), text)
+    def _commands(self, name: str, document: dict[str, Any], mapped: Callable[[str], str]) -> None:
+        items = document.get(name) or []
+        lines = [shlex.join(map(str, item)) if isinstance(item, list) else str(item) for item in items]
+        if lines:
+            self._script(name, "#!/bin/sh\n" + mapped("\n".join(lines)) + "\n")
 
-    def _script(self, path: Path, text: str) -> None:
+    def _script(self, name: str, text: str) -> None:
+        path = self._layout.at(f"/var/lib/cloud/instance/scripts/{name}")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o700)
         status = self._host.spawner.run([str(path)], line=self.log)
         if status != 0:
-            self.log(f"[WARNING]: Running {path.name} failed: exit code {status}")
+            self.log(f"[WARNING]: Running {name} failed: exit code {status}")
 
 
 def decode(encoded: str) -> str:

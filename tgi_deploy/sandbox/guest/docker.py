@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import signal
@@ -10,19 +11,20 @@ import threading
 import time
 from getopt import GetoptError, getopt
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
+from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.layout import publish
-from tgi_deploy.sandbox.guest.server import value_of
+from tgi_deploy.sandbox.hardware import image_sizes, proxy_image
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tgi_deploy.sandbox.guest.layout import Host
+    from tgi_deploy.sandbox.guest.machine import System
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job
 
@@ -120,6 +122,16 @@ def parse_run(argv: list[str]) -> RunOptions:
     return RunOptions(image=words[0], arguments=tuple(words[1:]), values=values)
 
 
+def value_of(option: str, words: Sequence[str]) -> str:
+    """Return an option's value, as the next argument or after `=`; empty if not given."""
+    for index, word in enumerate(words):
+        if word == option and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""
+
+
 # Observed speed of pulling a large image, in unpacked bytes. Layers are transferred compressed, at about half their
 # size on disk.
 _PACKED_SHARE: Final = 0.5
@@ -137,22 +149,22 @@ class Images:
     Pulls show in the counters of its network interface, the guest's `/proc/net/dev`.
     """
 
-    def __init__(self, host: Host) -> None:
-        self._spec = host.spec
-        self._counters = host.layout.at("/proc/net/dev")
+    def __init__(self, host: System) -> None:
+        self._host = host
         self._received_bytes = 0.0
         self._show()
         self._kept = host.layout.at("/var/lib/docker/images")
         self._pulled = set(self._kept.read_text(encoding="utf-8").split()) if self._kept.exists() else set[str]()
-        self._failures = host.spec.failed_pulls
+        self._failures = sum(fault.failed_pulls for fault in host.faults)
 
     def __contains__(self, image: str) -> bool:
         return image in self._pulled
 
     def pull(self, image: str) -> None:
         """Pull the image unless it is there. Raises DockerError."""
-        repository, size = image.rpartition(":")[0], self._spec.images.get(image)
-        if size is None and any(name.startswith(f"{repository}:") for name in self._spec.images):
+        known = image_sizes()
+        repository, size = image.rpartition(":")[0], known.get(image)
+        if size is None and any(name.startswith(f"{repository}:") for name in known):
             raise DockerError(f"manifest for {image} not found: manifest unknown: manifest unknown")
         if size is None:
             why = "repository does not exist or may require 'docker login'"
@@ -168,13 +180,15 @@ class Images:
 
     def _receive(self, size_bytes: int) -> None:
         """Receive the packed bytes at a constant rate, within the time of both the download and the unpacking."""
-        slow, packed = self._spec.pull_mb_per_s, size_bytes * _PACKED_SHARE
-        takes_s = packed / 1e6 / slow if slow else size_bytes / _PULL_BYTES_PER_S / self._spec.speed
+        slow = next((fault.pull_mb_per_s for fault in self._host.faults if fault.pull_mb_per_s), None)
+        packed = size_bytes * _PACKED_SHARE
+        takes_s = packed / 1e6 / slow if slow else size_bytes / _PULL_BYTES_PER_S / self._host.speed
         began, before = time.monotonic(), self._received_bytes
         while (spent_s := time.monotonic() - began) < takes_s:
             self._received_bytes = before + packed * spent_s / takes_s
             self._show()
-            time.sleep(min(0.05, takes_s - spent_s))
+            if self._host.down.wait(min(0.05, takes_s - spent_s)):
+                raise DockerError("context canceled")
         self._received_bytes = before + packed
         self._show()
 
@@ -182,16 +196,13 @@ class Images:
         """Write the counters, in packets of 1,500 bytes."""
         count = int(self._received_bytes)
         line = f"  eth0: {count} {count // 1500} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
-        publish(self._counters, f"{_HEAD}{line}")
+        publish(self._host.layout.at("/proc/net/dev"), f"{_HEAD}{line}")
 
 
 _DEFAULT_STOP_S: Final = 10.0
 _USAGE_STATUS: Final = 125
-# Names of faults of the machine, not of the engine.
-PORT_TAKEN: Final = "port-taken"
-DRIVER_TOO_OLD: Final = "driver-too-old"
-NO_GPU: Final = "no-gpu"
-FAULTS: Final = (PORT_TAKEN, DRIVER_TOO_OLD, NO_GPU)
+# Faults of the machine, not of the engine.
+FAULTS: Final = ("port-taken", "driver-too-old", "no-gpu")
 # The error of the NVIDIA container toolkit's hook for an image that needs a newer driver.
 _TOO_OLD: Final = (
     "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: "
@@ -203,7 +214,7 @@ _TOO_OLD: Final = (
 
 
 class Container(msgspec.Struct, kw_only=True):
-    """A created container."""
+    """A created container. `listen`: its address and port on this computer."""
 
     name: str
     options: RunOptions
@@ -219,30 +230,32 @@ class Container(msgspec.Struct, kw_only=True):
             self.done.wait(_DEFAULT_STOP_S)
 
 
+def _unknown(client: Client, _argv: list[str]) -> NoReturn:
+    raise DockerUsageError(f"'{client.argv[:1]}' is not a docker command (or not one that the sandbox simulates).")
+
+
 class Docker:
-    def __init__(self, host: Host) -> None:
-        self._spec = host.spec
-        self._spawner = host.spawner
+    def __init__(self, host: System) -> None:
+        self._host = host
         self._images = Images(host)
+        self._faults = {fault.engine for fault in host.faults if fault.engine}
         self._containers: dict[str, Container] = {}
         self._lock = threading.Lock()
 
     def command(self, client: Client) -> int:
+        """Run one command, and return its exit status."""
         verb, argv = (client.argv[0], client.argv[1:]) if client.argv else ("", [])
         actions: Mapping[str, Callable[[Client, list[str]], int | None]] = {
             "pull": self._pull, "run": self._run, "stop": self._stop, "rm": self._rm, "image": self._image
         }  # fmt: skip
-        if verb not in actions:
-            client.err(f"docker: '{verb}' is not a docker command (or not one that the sandbox simulates).\n")
-            return 1
+        failed = _USAGE_STATUS if verb == "run" else 1
         try:
-            return actions[verb](client, argv) or 0
+            return actions.get(verb, _unknown)(client, argv) or 0
         except DockerUsageError as problem:
             client.err(f"docker: {problem}\n\nRun 'docker {verb} --help' for more information\n")
-            return _USAGE_STATUS if verb == "run" else 1
         except DockerError as problem:
-            client.err(f"Error response from daemon: {problem}\n")
-            return 1
+            client.err(f"{'docker: ' if verb == 'run' else ''}Error response from daemon: {problem}\n")
+        return failed
 
     def _pull(self, client: Client, argv: list[str]) -> None:
         images = [word for word in argv if not word.startswith("-")]
@@ -253,14 +266,10 @@ class Docker:
 
     def _run(self, client: Client, argv: list[str]) -> int:
         options = parse_run(argv)
-        try:
-            if options.image not in self._images:
-                client.err(f"Unable to find image '{options.image}' locally\n")
-                self._images.pull(options.image)
-            container, job = self._start(client, options)
-        except DockerError as problem:
-            client.err(f"docker: Error response from daemon: {problem}\n")
-            return _USAGE_STATUS
+        if options.image not in self._images:
+            client.err(f"Unable to find image '{options.image}' locally\n")
+            self._images.pull(options.image)
+        container, job = self._start(client, options)
         if "--detach" in options.values:
             client.out(f"{container.identity}\n")
             return 0
@@ -280,11 +289,11 @@ class Docker:
                 "You have to remove (or rename) that container to be able to reuse that name."
             )
         try:
-            job = container.job = self._spawner.start_module(
+            job = container.job = self._host.spawner.start_module(
                 self._program(container, environment),
                 variables=environment,
                 line=lambda text: client.out(f"{text}\n") if attached else None,
-                environment=self._spec.engine_environment,
+                environment={KEPT_MODELS: str(models_folder(os.environ).absolute())},
             )
         except (OSError, DockerError) as problem:
             del self._containers[container.name]
@@ -302,52 +311,46 @@ class Docker:
 
     def _program(self, container: Container, environment: Mapping[str, str]) -> list[str]:
         """Return the module that does what the container would do, with its arguments."""
-        options, spec = container.options, self._spec
+        options, host = container.options, self._host
         mounts = [text.split(":") for text in options.values.get("--volume", ())]
-        if options.image == spec.proxy_image:
-            return ["tgi_deploy.sandbox.guest.tls_proxy", mounts[0][0], spec.address]
+        if options.image == proxy_image():
+            return ["tgi_deploy.sandbox.guest.tls_proxy", mounts[0][0], host.address]
+        gpus = options.gpus(host.hardware.gpu_count)
+        if "driver-too-old" in self._faults and gpus:
+            raise DockerError(_TOO_OLD)
+        card, count = ("none", 0) if "no-gpu" in self._faults else (host.hardware.accelerator or "none", gpus)
         container.listen = listen = self._listen(options, environment)
         # The host's folder behind /data is an absolute path; named volumes are not persisted.
         data = [mount[0] for mount in mounts if mount[1:2] == ["/data"] and mount[0].startswith("/")][:1]
         return [
             *("tgi_deploy.sandbox.engine", "--environment-from-stdin"),
             *("--version", options.image.rpartition(":")[2], "--listen", listen),
-            *(("--port-held",) if int(listen.rpartition(":")[2]) in spec.held_ports else ()),
-            *self._visible(options),
-            *("--memory-bytes", str(spec.hardware.memory_bytes), "--speed", f"{spec.speed:g}"),
+            *(("--port-held",) if int(listen.rpartition(":")[2]) in host.held_ports else ()),
+            *("--accelerator", card, "--gpus", str(count)),
+            *("--memory-bytes", str(host.hardware.memory_bytes), "--speed", f"{host.speed:g}"),
             *(word for folder in data for word in ("--data", folder)),
-            *(word for fault in spec.engine_faults if fault not in FAULTS for word in ("--fault", fault)),
+            *(word for fault in sorted(self._faults - {*FAULTS}) for word in ("--fault", fault)),
             *("--", *options.arguments),
         ]
-
-    def _visible(self, options: RunOptions) -> tuple[str, ...]:
-        """Return the options for the accelerator in the container and their number."""
-        hardware, faults = self._spec.hardware, self._spec.engine_faults
-        gpus = options.gpus(hardware.gpu_count)
-        if DRIVER_TOO_OLD in faults and gpus:
-            raise DockerError(_TOO_OLD)
-        if NO_GPU in faults:
-            return "--accelerator", "none", "--gpus", "0"
-        return "--accelerator", hardware.accelerator or "none", "--gpus", str(gpus)
 
     def _listen(self, options: RunOptions, environment: Mapping[str, str]) -> str:
         """Return where the engine is reachable: the published port, if it maps to the launcher's port."""
         inside = int(value_of("--port", options.arguments) or environment.get("PORT") or "80")
         pairs = ((inside, inside),) if options.one("--network") == "host" else options.ports
         for outside, port in pairs:
-            if PORT_TAKEN in self._spec.engine_faults or not self._is_free(outside):
+            if "port-taken" in self._faults or not self._is_free(outside):
                 raise DockerError(
                     "failed to set up container networking: driver failed programming external connectivity on "
                     f"endpoint: Bind for 0.0.0.0:{outside} failed: port is already allocated"
                 )
             if port == inside:
-                return f"{self._spec.address}:{outside}"
+                return f"{self._host.address}:{outside}"
         # Reachable only from inside the container.
         return "127.0.0.1:0"
 
     def _is_free(self, port: int) -> bool:
-        address = self._spec.address
-        if port not in self._spec.held_ports:
+        address = self._host.address
+        if port not in self._host.held_ports:
             return address != UNREACHABLE and can_bind(address, port)
         return all(one.listen != f"{address}:{port}" for one in self._containers.values() if one.status is None)
 
@@ -360,7 +363,7 @@ class Docker:
             grace_s = float(timeout_s or container.options.one("--stop-timeout") or _DEFAULT_STOP_S)
             if container.job:
                 container.job.signal(signal.SIGTERM, whole_group=False)
-                if not container.done.wait(max(1.0, grace_s / self._spec.speed)):
+                if not container.done.wait(max(1.0, grace_s / self._host.speed)):
                     container.kill()
             client.out(f"{name}\n")
 

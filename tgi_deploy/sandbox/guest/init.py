@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.sandbox.guest.layout import Host, MachineSpec
+    from tgi_deploy.sandbox.guest.machine import System
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job
 
@@ -71,17 +72,14 @@ _EXEC_FAILED: Final = 203
 
 
 class Service:
-    def __init__(self, name: str, unit: Unit, host: Host) -> None:
+    """A service. `_settled`: it is up, or will not be; `_ended`: it does not run and will not restart."""
+
+    def __init__(self, name: str, unit: Unit, host: System) -> None:
+        self._name, self._host = name, host
+        self._settings, self._about = unit["Service"], unit["Unit"]
         self._failed = False
-        self._name = name
-        self._settings = unit["Service"]
-        self._about = unit["Unit"]
-        self._host = host
         self._job: Job | None = None
-        self._restarts = 0
-        self._stop_wanted = threading.Event()
-        self._settled = threading.Event()
-        self._ended = threading.Event()
+        self._stop_wanted, self._settled, self._ended = (threading.Event() for _ in range(3))
         self._ended.set()
         self._starts: list[float] = []
         self._lock = threading.Lock()
@@ -110,16 +108,16 @@ class Service:
                 self._host.spawner.run(argv, line=lambda line: self._write(argv[0], line))
             job.signal(signal.SIGTERM)
             if not self._ended.wait(max(0.5, self._span("TimeoutStopSec", "90s"))):
-                self._log(f"{self._name}: State 'stop-sigterm' timed out. Killing.")
+                self._log("State 'stop-sigterm' timed out. Killing.")
                 job.signal(signal.SIGKILL)
         self._ended.wait(90.0)
 
     def _run(self) -> None:
         try:
             while self._once():
-                self._restarts += 1
+                pass
         except BadUnitError as problem:
-            self._log(f"{self._name}: {problem}")
+            self._log(str(problem))
             self._fail("bad-setting")
         finally:
             self._settled.set()
@@ -128,10 +126,10 @@ class Service:
     def _once(self) -> bool:
         """Run the service once. Return True if it should restart."""
         burst, now = int(self._about.get("StartLimitBurst", "5")), time.monotonic()
-        interval_s = parse_span(self._about.get("StartLimitIntervalSec", "10s")) / self._host.spec.speed
+        interval_s = parse_span(self._about.get("StartLimitIntervalSec", "10s")) / self._host.speed
         self._starts = [*(start for start in self._starts if now - start < interval_s), now]
         if 0 < burst < len(self._starts):
-            self._log(f"{self._name}: Start request repeated too quickly.")
+            self._log("Start request repeated too quickly.")
             self._fail("start-limit-hit")
             return False
         status = self._life()
@@ -141,14 +139,14 @@ class Service:
         clean, policy = status in _CLEAN, self._settings.get("Restart", "no")
         if not clean:
             how = f"code=exited, status={status}" if status >= 0 else f"code=killed, signal={-status}"
-            self._log(f"{self._name}: Main process exited, {how}")
+            self._log(f"Main process exited, {how}")
         prevented = str(abs(status)) in self._settings.get("RestartPreventExitStatus", "").split()
         if not prevented and (policy == "always" or (policy == "on-failure" and not clean)):
             self._settled.set()
-            self._log(f"{self._name}: Scheduled restart job, restart counter is at {self._restarts + 1}.")
+            self._log(f"Scheduled restart job, restart counter is at {len(self._starts)}.")
             return not (self._stop_wanted.wait(self._span("RestartSec", "100ms")) or self._host.down.is_set())
         if clean:
-            self._log_info(f"{self._name}: Deactivated successfully.")
+            self._log("Deactivated successfully.", level="info")
         else:
             self._fail("exit-code")
         return False
@@ -157,24 +155,23 @@ class Service:
         """Start the main process and wait for it. Return its status."""
         argv = parse_command(self._settings.get("ExecStart", ""), self._host.spawner.environment)
         try:
-            job = self._host.spawner.start(argv, line=lambda line: self._write(argv[0], line))
+            job = self._job = self._host.spawner.start(argv, line=lambda line: self._write(argv[0], line))
         except OSError as problem:
-            self._log(f"{self._name}: Failed at step EXEC spawning {argv[0]}: {problem.strerror}")
+            self._log(f"Failed at step EXEC spawning {argv[0]}: {problem.strerror}")
             return _EXEC_FAILED
-        self._job = job
         if self._settings.get("Type") != "oneshot":
             self._settled.set()
-        self._log_info(f"Started {self._about.get('Description', self._name)}.")
+        self._log(f"Started {self._about.get('Description', self._name)}.", level="info")
         status = job.wait()
         job.sweep()
         return status
 
     def _span(self, key: str, default: str) -> float:
-        return parse_span(self._settings.get(key, default)) / self._host.spec.speed
+        return parse_span(self._settings.get(key, default)) / self._host.speed
 
     def _fail(self, result: str) -> None:
         self._failed = True
-        self._log(f"{self._name}: Failed with result '{result}'.")
+        self._log(f"Failed with result '{result}'.")
 
     def _write(self, program: str, line: str) -> None:
         """Write a line of a program's output, if the unit sends it to the console."""
@@ -182,55 +179,32 @@ class Service:
             job = self._job
             self._host.console.program(Path(program).name, job.pid if job else os.getpid(), line)
 
-    def _log_info(self, text: str) -> None:
-        """Log at systemd's level "info", which a unit can suppress."""
-        if self._settings.get("LogLevelMax", "debug") in {"debug", "info"}:
-            self._log(text)
-
-    def _log(self, text: str) -> None:
-        self._host.console.program("systemd", 1, text)
+    def _log(self, text: str, *, level: str = "notice") -> None:
+        """Log as systemd, whose level "info" a unit can suppress."""
+        if level != "info" or self._settings.get("LogLevelMax", "debug") in {"debug", "info"}:
+            self._host.console.program("systemd", 1, text if text.startswith("Started") else f"{self._name}: {text}")
 
 
 # The shortest real interval of a repeated job, because starting programs is costly.
 _LEAST_PAUSE_S: Final = 2.0
 
 
-class Timer:
-    """Starts a service some time after the boot, and again after each interval.
-
-    The first time runs at the timers' speed, the intervals at the machine's.
-    """
-
-    def __init__(self, unit: Unit, *, booted: float, spec: MachineSpec) -> None:
-        """Raises BadUnitError for an unsupported time."""
-        settings = unit["Timer"]
-        if "OnBootSec" not in settings:
-            raise BadUnitError("a timer without OnBootSec= is not simulated")
-        self._due = booted + parse_span(settings["OnBootSec"]) / spec.clock.speed
-        again_s = parse_span(settings.get("OnUnitActiveSec", "infinity"))
-        self._pause_s = min(again_s / spec.clock.speed, max(again_s / spec.speed, _LEAST_PAUSE_S))
-
-    def is_due(self) -> bool:
-        """Return whether it is time, and wait for the next time."""
-        if time.time() < self._due:
-            return False
-        self._due = time.time() + self._pause_s
-        return True
-
-
 class Init:
-    def __init__(self, host: Host) -> None:
+    """The services, and the timers: when each is due (seconds since 1970), and the interval after that."""
+
+    def __init__(self, host: System) -> None:
         self._host = host
         self._booted = time.time()
         self._services: dict[str, Service] = {}
-        self._timers: dict[str, Timer] = {}
+        self._timers: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
     def run_timers(self) -> None:
-        """Run the timers until the machine goes down."""
-        while not self._host.down.wait(0.05):
-            for name, timer in tuple(self._timers.items()):
-                if timer.is_due():
+        """Start what is due."""
+        for name, (due, pause_s) in tuple(self._timers.items()):
+            if time.time() >= due:
+                self._timers[name] = time.time() + pause_s, pause_s
+                with suppress(OSError, BadUnitError):
                     self._start(name.replace(".timer", ".service"), wait=False)
 
     def start_enabled(self) -> None:
@@ -258,29 +232,41 @@ class Init:
         return max((self._guarded(step, name, client) for step in steps[verb] for name in full), default=0)
 
     def _guarded(self, step: Callable[[str], object], name: str, client: Client) -> int:
+        status, why = 1, f"Job for {name} failed because the control process exited with error code."
         try:
             if step(name) is not False:
                 return 0
         except FileNotFoundError:
-            client.err(f"Failed to find unit {name}: Unit {name} not found.\n")
-            return 5
+            status, why = 5, f"Failed to find unit {name}: Unit {name} not found."
         except BadUnitError as problem:
-            client.err(f"Unit {name} has a bad unit file setting: {problem}\n")
-            return 1
-        client.err(f"Job for {name} failed because the control process exited with error code.\n")
-        return 1
+            why = f"Unit {name} has a bad unit file setting: {problem}"
+        client.err(f"{why}\n")
+        return status
 
     def _load(self, name: str) -> Unit:
         return parse_unit(name, (self._host.layout.units / name).read_text(encoding="utf-8"))
 
     def _start(self, name: str, *, wait: bool = True) -> bool:
         if name.endswith(".timer"):
-            self._timers[name] = Timer(self._load(name), booted=self._booted, spec=self._host.spec)
+            self._schedule(name)
             return True
         with self._lock:
             if name not in self._services:
                 self._services[name] = Service(name, self._load(name), self._host)
         return self._services[name].start(wait=wait)
+
+    def _schedule(self, name: str) -> None:
+        """Start a service some time after the boot, and again after each interval.
+
+        The first time runs at the timers' speed, the intervals at the machine's. Raises BadUnitError for an
+        unsupported time.
+        """
+        settings, host = self._load(name)["Timer"], self._host
+        if "OnBootSec" not in settings:
+            raise BadUnitError("a timer without OnBootSec= is not simulated")
+        again_s = parse_span(settings.get("OnUnitActiveSec", "infinity"))
+        pause_s = min(again_s / host.clock.speed, max(again_s / host.speed, _LEAST_PAUSE_S))
+        self._timers[name] = self._booted + parse_span(settings["OnBootSec"]) / host.clock.speed, pause_s
 
     def _stop(self, name: str) -> None:
         self._timers.pop(name, None)

@@ -1,6 +1,5 @@
-"""A machine's folder on the host, the mapping of the guest's paths into it, and what the machine's parts share.
+"""A machine's folder on the host, the mapping of the guest's paths into it, its clock and its console.
 
-spec.json     the machine's specification, written by the cloud
 console.log   the serial console
 bin/          the commands of the machine image, first on the PATH
 groups/       a file for each started process group, to end it if the machine cannot
@@ -16,14 +15,12 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.api import Endpoint
-from tgi_deploy.values.base import Frozen, Value
+from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tgi_deploy.sandbox.guest.spawn import Spawner
 
 NVME_MOUNT: Final = "/opt/dlami/nvme"
 # Other paths are the host's, so custom user data should use only these.
@@ -41,7 +38,7 @@ _STARTS_A_PATH: Final = r"(?:(?<![\w./~-])|(?<==-))"
 _ENDS_A_PART: Final = r"(?![\w-])"
 
 
-class FastClock(Value, frozen=True, kw_only=True):
+class FastClock(Frozen, frozen=True, kw_only=True):
     """A machine's clock, also after a reboot: real time at `epoch` (seconds since 1970), then `speed` times as fast."""
 
     epoch: float
@@ -55,43 +52,6 @@ class FastClock(Value, frozen=True, kw_only=True):
         return datetime.fromtimestamp(self.at(real), UTC).isoformat(timespec="seconds")
 
 
-class Hardware(Value, frozen=True, kw_only=True):
-    """Empty without GPUs and for unknown types. `memory_bytes` is per GPU, `card_name` the name in nvidia-smi."""
-
-    accelerator: str = ""
-    card_name: str = ""
-    gpu_count: int = 0
-    memory_bytes: int = 0
-    nvme: bool = False
-
-
-class MachineSpec(Value, frozen=True, kw_only=True):
-    """A machine's specification from the cloud.
-
-    Durations are simulated seconds, divided by `speed`; timers run at the speed of `clock`. `pull_mb_per_s` is in real
-    seconds. The cloud reserves `held_ports` of its address for the owner's programs. `images` are the sizes in bytes of
-    what can be pulled.
-    """
-
-    instance_id: str
-    region: str
-    instance_type: str
-    hardware: Hardware
-    images: dict[str, int]
-    proxy_image: str
-    engine_environment: dict[str, str]
-    address: str
-    endpoint: Endpoint
-    instance_profile: str
-    speed: float
-    clock: FastClock
-    boot_s: float
-    engine_faults: tuple[str, ...] = ()
-    failed_pulls: int = 0
-    pull_mb_per_s: float | None = None
-    held_ports: tuple[int, ...] = ()
-
-
 def publish(path: Path, text: str) -> None:
     """Write the file atomically."""
     new = path.with_name(f"{path.name}.new")
@@ -103,7 +63,6 @@ class Layout:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.root = folder / "root"
-        self.spec = folder / "spec.json"
         self.console = folder / "console.log"
         self.bin = folder / "bin"
         self.groups = folder / "groups"
@@ -119,18 +78,9 @@ class Layout:
     def make(self) -> None:
         """Create the folders; in-memory ones are empty after every boot."""
         shutil.rmtree(self.at("/run/tgi-deploy"), ignore_errors=True)
-        for folder in (self.root, self.bin, self.groups, self.units):
+        inside = ("root", "var/lib/cloud/instance", "var/log", "var/lib/docker", "dev", "proc/net", "run/tgi-deploy")
+        for folder in (self.bin, self.groups, self.units, *map(self.at, inside)):
             folder.mkdir(parents=True, exist_ok=True)
-        for path in (
-            "root",
-            "var/lib/cloud/instance",
-            "var/log",
-            "var/lib/docker",
-            "dev",
-            "proc/net",
-            "run/tgi-deploy",
-        ):
-            self.at(path).mkdir(parents=True, exist_ok=True)
 
     def mapped(self, text: str, extra: Iterable[str] = ()) -> str:
         """Return the text with host paths in place of the guest's. `extra`: more of the guest's paths."""
@@ -157,23 +107,10 @@ class Console:
     def uptime_s(self) -> float:
         return (time.monotonic() - self._booted) * self._speed
 
-    def raw(self, text: str) -> None:
-        with self._lock:
-            self._file.write(text)
-            self._file.flush()
-
     def kernel(self, text: str) -> None:
-        self.raw(f"[{self.uptime_s():12.6f}] {text}\n")
+        with self._lock:
+            self._file.write(f"[{self.uptime_s():12.6f}] {text}\n")
+            self._file.flush()
 
     def program(self, name: str, pid: int, line: str) -> None:
         self.kernel(f"{name}[{pid}]: {line}")
-
-
-class Host(Frozen, frozen=True, kw_only=True):
-    """What the parts of a machine share. `down` is set when it goes down."""
-
-    spec: MachineSpec
-    layout: Layout
-    console: Console
-    spawner: Spawner
-    down: threading.Event

@@ -1,6 +1,6 @@
 """The server side of the shims: takes commands at a socket and returns output and exit status.
 
-Access to the socket means running commands as the sandbox's owner. It is in the machine's folder, which only the owner
+Access to the socket means running commands as the sandbox's owner. It is in the home folder, which only the owner
 can enter.
 """
 
@@ -16,12 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.guest.layout import COMMANDS
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from tgi_deploy.sandbox.guest.layout import FastClock, Layout
+    from tgi_deploy.sandbox.guest.machine import System
 
 _SHIM: Final = Path(__file__).with_name("shim.py")
 _SOCKET: Final = "commands.sock"
@@ -40,27 +38,21 @@ class Client(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         request = self.rfile.read(int(self.rfile.readline() or b"0"))
-        self.command, count, *words = os.fsdecode(request).split("\0")
+        machine, command, count, *words = os.fsdecode(request).split("\0")
         self.argv, variables = words[: int(count)], words[int(count) :]
         self.env = dict(variable.split("=", 1) for variable in variables)
         self.on_signal: Callable[[int], None] = lambda _number: None
         self._sending = threading.Lock()
         threading.Thread(target=self._receive_signals, daemon=True).start()
-        handler = self.server.handlers.get(self.command)
+        handler = self.server.machines.get(machine, {}).get(command)
         self._send(b"r%d\n" % (handler(self) if handler else 127))
 
-    def out(self, text: str) -> None:
-        self._send_text(b"o", text)
-
-    def err(self, text: str) -> None:
-        self._send_text(b"e", text)
-
-    def value_of(self, option: str) -> str:
-        return value_of(option, self.argv)
-
-    def _send_text(self, kind: bytes, text: str) -> None:
+    def out(self, text: str, kind: bytes = b"o") -> None:
         data = os.fsencode(text)
         self._send(b"%s%d\n%s" % (kind, len(data), data))
+
+    def err(self, text: str) -> None:
+        self.out(text, b"e")
 
     def _send(self, message: bytes) -> None:
         # A client that was killed does not end its command, as with the real daemon.
@@ -73,40 +65,36 @@ class Client(socketserver.StreamRequestHandler):
                 self.on_signal(int(line))
 
 
-def value_of(option: str, words: Sequence[str]) -> str:
-    """Return an option's value, as the next argument or after `=`; empty if not given."""
-    for index, word in enumerate(words):
-        if word == option and index + 1 < len(words):
-            return words[index + 1]
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return ""
-
-
 class CommandServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Must be created in the machine's folder as working directory: socket paths are limited to about 100 bytes."""
+    """Serves the commands of all `machines`, by their ids, at a socket in the working directory.
+
+    Its name is relative because socket paths are limited to about 100 bytes.
+    """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, handlers: Mapping[str, Callable[[Client], int]]) -> None:
-        self.handlers = handlers
-        Path(_SOCKET).unlink(missing_ok=True)  # from the previous boot
+    def __init__(self) -> None:
+        self.machines: dict[str, Mapping[str, Callable[[Client], int]]] = {}
         super().__init__(_SOCKET, Client)
+        self._path = Path(_SOCKET).absolute()
+        threading.Thread(target=self.serve_forever, name="commands", daemon=True).start()
 
-    def write_shims(self, layout: Layout, *, speed: float, clock: FastClock) -> None:
-        """Write the image's commands as small scripts that call back here; `sleep` is accelerated.
+    def add(self, host: System, handlers: Mapping[str, Callable[[Client], int]], scripts: Mapping[str, str]) -> None:
+        """Write a machine's commands: scripts, and small ones that call back here; `sleep` is accelerated.
 
         So is `date` if the machine's clock differs from the host's; explicit times pass through. `sudo` changes
         nothing: the guest's programs are root's, and the host's would leave the guest.
         """
-        for command in COMMANDS:
-            words = [sys.executable, "-I", "-S", str(_SHIM), str(layout.folder / _SOCKET), command]
-            _write_script(layout.bin / command, f'exec {shlex.join(words)} "$@"')
-        _write_script(layout.bin / "sleep", _SLEEP.format(speed=speed))
-        _write_script(layout.bin / "sudo", 'if [ "$1" = -i ]; then exec bash; fi\nexec "$@"')
-        if clock.speed != 1:
-            _write_script(layout.bin / "date", _DATE.format(epoch=clock.epoch, speed=clock.speed))
+        self.machines[host.instance_id] = handlers
+        for command in {**handlers, **scripts}:
+            words = [sys.executable, "-I", "-S", str(_SHIM), str(self._path), host.instance_id, command]
+            call = f'exec {shlex.join(words)} "$@"' if command in handlers else ""
+            _write_script(host.layout.bin / command, f"{scripts.get(command, '')}\n{call}")
+        _write_script(host.layout.bin / "sleep", _SLEEP.format(speed=host.speed))
+        _write_script(host.layout.bin / "sudo", 'if [ "$1" = -i ]; then exec bash; fi\nexec "$@"')
+        if host.clock.speed != 1:
+            _write_script(host.layout.bin / "date", _DATE.format(epoch=host.clock.epoch, speed=host.clock.speed))
 
 
 def _write_script(path: Path, text: str) -> None:

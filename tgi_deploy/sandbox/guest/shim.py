@@ -1,7 +1,7 @@
 """A guest command's client half: hands its arguments to the machine and prints what comes back.
 
 Runs as a plain script, outside the package, and imports only built-in modules: it starts dozens of times per boot, and
-`json`, `signal` and `socket` would triple its time. Usage: shim.py SOCKET COMMAND [ARG]...
+`json`, `signal` and `socket` would triple its time. Usage: shim.py SOCKET MACHINE COMMAND [ARG]...
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def _connect(path: str) -> socket:
 
 
 def main(argv: list[str]) -> int:
-    path, command, *arguments = argv
+    path, machine, command, *arguments = argv
     try:
         link = _connect(path)
     except OSError as problem:
         sys.stderr.write(f"{command}: the machine does not answer: {problem}\n")
         return _UNREACHABLE
     variables = [f"{name}={value}" for name, value in os.environ.items()]
-    request = os.fsencode("\0".join([command, str(len(arguments)), *arguments, *variables]))
+    request = os.fsencode("\0".join([machine, command, str(len(arguments)), *arguments, *variables]))
     link.sendall(b"%d\n%s" % (len(request), request))
     for number in (SIGTERM, SIGINT, SIGHUP):
         signal(number, lambda got, _frame: link.sendall(b"%d\n" % got))

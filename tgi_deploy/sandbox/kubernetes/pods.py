@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy.sandbox.addresses import can_bind, free_ports
-from tgi_deploy.sandbox.guest.server import value_of
+from tgi_deploy.sandbox.guest.docker import value_of
 from tgi_deploy.sandbox.guest.spawn import stub_words
 from tgi_deploy.sandbox.hardware import image_sizes
 from tgi_deploy.sandbox.kubernetes.logs import Log

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.logs.models import logs_backends
 
-from tgi_deploy.sandbox import roles, schedules
+from tgi_deploy.sandbox import roles
 from tgi_deploy.sandbox.guest.spawn import Spawner
 from tgi_deploy.sandbox.sagemaker import rules
 from tgi_deploy.sandbox.sagemaker.endpoint import Deployment, Endpoint, SandboxRegion, Variant
@@ -44,7 +44,7 @@ class Hosting:
         self._scaling = Scaling(speed)
         self._lines: deque[tuple[str, str, str, dict[str, Any]]] = deque()
         self._closed = threading.Event()
-        schedules.RUNNERS["aws-sdk:sagemaker:deleteEndpoint"] = self._delete_as
+        roles.RUNNERS["aws-sdk:sagemaker:deleteEndpoint"] = self._delete_as
         threading.Thread(target=self._run, name="endpoints", daemon=True).start()
 
     def answer(self, call: Call) -> Answer | None:
