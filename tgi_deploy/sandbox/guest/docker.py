@@ -18,6 +18,7 @@ import msgspec
 from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.layout import publish
+from tgi_deploy.sandbox.guest.spawn import stub_words
 from tgi_deploy.sandbox.hardware import image_sizes, proxy_image
 from tgi_deploy.values.base import Frozen
 
@@ -322,16 +323,17 @@ class Docker:
         container.listen = listen = self._listen(options, environment)
         # The host's folder behind /data is an absolute path; named volumes are not persisted.
         data = [mount[0] for mount in mounts if mount[1:2] == ["/data"] and mount[0].startswith("/")][:1]
-        return [
-            *("tgi_deploy.sandbox.engine", "--environment-from-stdin"),
-            *("--version", options.image.rpartition(":")[2], "--listen", listen),
-            *(("--port-held",) if int(listen.rpartition(":")[2]) in host.held_ports else ()),
-            *("--accelerator", card, "--gpus", str(count)),
-            *("--memory-bytes", str(host.hardware.memory_bytes), "--speed", f"{host.speed:g}"),
-            *(word for folder in data for word in ("--data", folder)),
-            *(word for fault in sorted(self._faults - {*FAULTS}) for word in ("--fault", fault)),
-            *("--", *options.arguments),
-        ]
+        accelerators = ("--accelerator", card, "--gpus", str(count), "--memory-bytes", str(host.hardware.memory_bytes))
+        is_held = int(listen.rpartition(":")[2]) in host.held_ports
+        return stub_words(
+            release=options.image.rpartition(":")[2],
+            listen=listen,
+            hardware=(*(("--port-held",) if is_held else ()), *accelerators),
+            speed=host.speed,
+            faults=sorted(self._faults - {*FAULTS}),
+            arguments=options.arguments,
+            more=(word for folder in data for word in ("--data", folder)),
+        )
 
     def _listen(self, options: RunOptions, environment: Mapping[str, str]) -> str:
         """Return where the engine is reachable: the published port, if it maps to the launcher's port."""
