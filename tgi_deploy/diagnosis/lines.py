@@ -56,6 +56,8 @@ _STAMPED: Final = re.compile(
 )
 # The dumped stderr of a process that died begins with its own log records; the rest shows how it died.
 _LOGURU: Final = re.compile(rf"{_STAMPED.pattern}\s+\| \S+:\S+:\d+ - ")
+# Without it, a message that comes again, as health checks do, is known already.
+_LEADING_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s+(?:\|\s*)?")
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 # Daemons written in Go, and pretty-printed JSON records.
 _LOGFMT: Final = re.compile(r"^(?:time=\"?[\d:TZ.+-]+\"? level=|\"level\":\s*\")(?P<level>\w+)(?: |\",?$)")
@@ -85,7 +87,7 @@ class LogLine:
 
     `level` is that of its record, or None; `inherited`: the record began on an earlier line. `system`: written by the
     machine (kernel, systemd, docker, cloud-init), not the engine. `after` is the level of the record before an
-    independent line. `at_s`: seconds, of any clock. `message` is the text without quoted requests.
+    independent line. `at_s`: seconds, of any clock. `message` is the text without its time and quoted requests.
     """
 
     number: int
@@ -164,7 +166,7 @@ def _lines(text: str, grammar: LogGrammar, earlier: int) -> Iterator[LogLine]:
                     system=raw.system,
                     after=after,
                     at_s=_seconds(raw.stamp),
-                    message=_without_quotes(bare, grammar),
+                    message=_message(bare, grammar),
                 )
 
 
@@ -181,10 +183,10 @@ def _level_of(raw: _Raw, before: str | None) -> tuple[str | None, bool]:
     return before, before is not None
 
 
-def _without_quotes(text: str, grammar: LogGrammar) -> str:
-    """Return the message without the spans before it, which can quote users' requests."""
-    quoting = grammar.spans.search(text)
-    return text if quoting is None else text[quoting.end() :]
+def _message(text: str, grammar: LogGrammar) -> str:
+    """Return the message without its time, and without the spans before it, which can quote users' requests."""
+    quoting, stamp = grammar.spans.search(text), _LEADING_STAMP.match(text)
+    return text[max(quoting.end() if quoting else 0, stamp.end() if stamp else 0) :]
 
 
 def _unwrapped(line: str) -> _Raw:
