@@ -370,3 +370,36 @@ def test_the_leases_of_both_revisions_are_renewed_in_the_steps(cluster):
     with pytest.raises(NotHealthyError):
         cluster.up("awq", ends=lease)
     assert len(set(renewed)) > 10
+
+
+LIMITS = ("expires", "idle-s", "lease-until", "lease-s")
+
+
+def limits_of(cluster, name):
+    """Return the limits that the cluster holds for a revision; none for those without."""
+    annotations = cluster.server.objects["deployments", name]["metadata"]["annotations"]
+    return {item: annotations.get(f"tgi-deploy/{item}", "none") for item in LIMITS}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (WantedEnds(ttl_s=7200), WantedEnds(ttl_s=36000, idle_s=900)),
+        (WantedEnds(), WantedEnds(ttl_s=7200)),
+        (WantedEnds(idle_s=900), WantedEnds()),
+    ],
+)
+def test_both_revisions_end_together_because_the_first_to_end_removes_the_service(cluster, before, after):
+    cluster.up(ends=before)
+    break_second(cluster)
+    with pytest.raises(NotHealthyError):
+        cluster.up("awq", ends=after)
+    fix(cluster)
+    held = limits_of(cluster, NEW)
+    assert limits_of(cluster, OLD) == held
+    assert ("serviceaccounts", OLD) in cluster.server.objects or not after.ttl_s
+    cluster.server.objects = {key: item for key, item in cluster.server.objects.items() if not is_broken(item)}
+    deployment = cluster.roll_back(ends=after)
+    assert (deployment.rollout, limits_of(cluster, OLD)) == (None, held)
+    cluster.down()
+    assert cluster.server.objects == {}

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import all_ready
-from tgi_deploy.operations.watching.limits import LeaseKeeper
+from tgi_deploy.operations.watching.limits import LeaseKeeper, share_limits
 from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.rollout.stages import mark_turned_back, next_commands
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.resource import revision_of
 
 if TYPE_CHECKING:
@@ -38,12 +37,15 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
     old = deployment.machine_at(rollout.source) if rollout and rollout.source else None
     found = context.cloud(old.place).handler(old.kind).read(old.attributes) if old and "id" in old.attributes else None
     back = mark_turned_back(deployment) if found is not None and found.alive else deployment
-    if rollout is None or back == deployment:
+    if rollout is None or old is None or deployment.machine is None or back == deployment:
         return deployment
     context.reporter.note(
         f"the update to revision {rollout.destination} was not finished; going back to revision {rollout.source}"
     )
-    return replaced(back, rollout=None) if dry_run else context.executor().save(back)
+    if dry_run:
+        return replaced(back, rollout=None)
+    share_limits(context, deployment.machine, old)
+    return context.executor().save(back)
 
 
 def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
@@ -62,7 +64,7 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         return
     if plan.requirements.replicas.varies:
         return  # an autoscaler sets their number: such an update has room for all of them
-    former = replaced(deployment, active=rollout.source, ends=rollout.ends or Ends())
+    former = replaced(deployment, active=rollout.source)
     exchange = _Exchange(
         context=context,
         deployment=deployment,
@@ -76,6 +78,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         old_lease=LeaseKeeper.of(context, former),
     )
     try:
+        if not exchange.done:
+            share_limits(context, new, old)
         while not exchange.done:
             exchange.step()
     except DeployError as error:
