@@ -403,3 +403,74 @@ def test_both_revisions_end_together_because_the_first_to_end_removes_the_servic
     assert (deployment.rollout, limits_of(cluster, OLD)) == (None, held)
     cluster.down()
     assert cluster.server.objects == {}
+
+
+def karpenter(cluster, *, slow):
+    """Have Karpenter add a node for each pod without a free GPU; old pods keep theirs for so many more requests."""
+    server, ending = cluster.server, {}
+    before = {name: item for (kind, name), item in server.objects.items() if kind == "pods"}
+    placed = set(before)
+    server.nodes.append(node("cpu", gpus=0, labels=REGION))
+    server.objects["nodepools", "gpu"] = nodepool(8)
+
+    def pods():
+        return {name: item for (kind, name), item in server.objects.items() if kind == "pods"}
+
+    def place(_done):
+        for name in before.keys() - pods().keys() - ending.keys():
+            ended = {**before[name]["metadata"], "deletionTimestamp": "2026-01-09T00:00:00Z"}
+            server.objects["pods", name] = {**before[name], "metadata": ended, "owner": ""}
+            ending[name] = slow
+        for name, pod in pods().items():
+            used = sum(item["spec"]["nodeName"] == "node-1" for key, item in pods().items() if key in placed)
+            if name not in placed and used == cluster.gpus:
+                pod["spec"]["nodeName"] = f"added-{len(server.nodes)}"
+                server.nodes.append(node(pod["spec"]["nodeName"], labels=ADDED))
+            placed.add(name)
+
+    def wait(_asked):
+        for name in [name for name, left in ending.items() if left > 0]:
+            ending[name] -= 1
+            if not ending[name]:
+                server.objects.pop(("pods", name), None)
+
+    server.after_call, server.on_request = place, wait
+
+
+REGION = {"topology.kubernetes.io/region": "us-east-1"}
+ADDED = {
+    **REGION,
+    "node.kubernetes.io/instance-type": "g6e.xlarge",
+    "karpenter.sh/nodepool": "gpu",
+    "karpenter.sh/capacity-type": "on-demand",
+}
+
+
+def test_later_steps_wait_for_the_old_replicas_gpus_instead_of_adding_nodes(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=3, replicas=3)
+    cluster.up()
+    karpenter(cluster, slow=60)
+    asked = []
+    deployment = cluster.up("awq", confirm=lambda proposal: not asked.append(proposal))
+    (notice,) = [item.message for item in asked[0].findings if item.code == "new_node"]
+    assert notice.startswith("2 new nodes by the NodePool gpu: g6e.xlarge, $1.861/h each")
+    assert (deployment.rollout, cluster.behind) == (None, [NEW] * 3)
+    assert sum(item["metadata"]["name"].startswith("added") for item in cluster.server.nodes) == 2
+
+
+def test_the_nodes_of_all_steps_together_stay_within_the_budget(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=3, replicas=3)
+    cluster.up()
+    karpenter(cluster, slow=1)
+    place = cluster.server.after_call
+
+    def take(done):
+        place(done)
+        if done == "scale deployments":
+            cluster.server.nodes[0]["requested"] = 3
+
+    cluster.server.after_call = take
+    with pytest.raises(DeployError, match="no room for the next") as caught:
+        cluster.up("awq")
+    assert (caught.value.code, cluster.behind) == ("no_free_gpus", [OLD, NEW, NEW])
+    assert sum(item["metadata"]["name"].startswith("added") for item in cluster.server.nodes) == 2

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rollout import SteppedFront
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.resource import ReplicaState
 
 # After the grace period of a replica that ends, until its accelerators are seen to be free.
 _FREED_S: Final = 60.0
@@ -126,8 +127,9 @@ class _Exchange:
                 self.front.share(self.deployment)
             if there < self.wanted and needed < old:
                 self._resize(self.old, needed)
-            # A machine that was added may go with the old replica on it, before a new one takes its place.
-            number = self.front.fitting(self.deployment, added=max(0, self.least + 1 - needed - there))
+            # The place of an old replica is free once it has ended, unless its machine, which was added, went with it.
+            more = 0 if self._old_pods > needed else max(0, self.least + 1 - needed - there)
+            number = self.front.fitting(self.deployment, added=more)
             if number > there:
                 self._resize(self.new, number)
             if number > ready:
@@ -143,8 +145,15 @@ class _Exchange:
 
     @property
     def _ready(self) -> int:
-        replicas = self.context.cloud(self.new.place).machine(self.new.attributes["id"]).replicas
-        return sum(item.status == "ready" for item in replicas)
+        return sum(item.status == "ready" for item in self._replicas(self.new))
+
+    @property
+    def _old_pods(self) -> int:
+        """How many old replicas still hold accelerators, ending ones included."""
+        return sum(item.status != "terminated" for item in self._replicas(self.old))
+
+    def _replicas(self, machine: ResourceRecord) -> tuple[ReplicaState, ...]:
+        return self.context.cloud(machine.place).machine(machine.attributes["id"]).replicas
 
     def _resize(self, machine: ResourceRecord, number: int) -> None:
         what = f"revision {revision_of(machine.key) or 1} to {plural(number, 'replica')}"
