@@ -12,7 +12,8 @@ from fakes.kubernetes_api import node
 
 from tgi_deploy.cli.views.deployment import update_text
 from tgi_deploy.cli.views.status import status_text
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
@@ -474,3 +475,21 @@ def test_the_nodes_of_all_steps_together_stay_within_the_budget(tmp_path):
         cluster.up("awq")
     assert (caught.value.code, cluster.behind) == ("no_free_gpus", [OLD, NEW, NEW])
     assert sum(item["metadata"]["name"].startswith("added") for item in cluster.server.nodes) == 2
+
+
+def test_commands_that_start_no_update_do_not_go_on_with_its_steps(cluster):
+    fail_second(cluster)
+    cluster.server.objects = {key: item for key, item in cluster.server.objects.items() if not is_broken(item)}
+    before = dict(cluster.server.objects)
+    with pytest.raises(ConflictError) as caught:
+        scale(cluster.context(), "demo", Replicas(least=3, most=3))
+    assert (caught.value.code, cluster.server.objects) == ("update_unfinished", before)
+    assert "'up' goes on, 'tgi-deploy rollback demo' goes back to revision 1; then try again" in caught.value.hint
+
+
+def test_limits_are_moved_for_both_revisions_while_both_serve(cluster):
+    fail_second(cluster)
+    extend(cluster.context(), "demo", WantedEnds(ttl_s=7200, lease_s=600))
+    held = limits_of(cluster, NEW)
+    assert (limits_of(cluster, OLD), "none" in {held["expires"], held["lease-until"]}) == (held, False)
+    assert cluster.behind == [OLD, NEW, NEW]

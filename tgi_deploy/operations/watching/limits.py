@@ -207,7 +207,7 @@ def _record(context: Context, recorded: Deployment, ends: Ends, tags: dict[str, 
     return recorded
 
 
-def share_limits(context: Context, serving: ResourceRecord, other: ResourceRecord) -> None:
+def share_limits(context: Context, serving: ResourceRecord | Found, other: ResourceRecord) -> None:
     """Give another machine of a deployment the limits of the serving one, so that they end together.
 
     The first to end also removes what both share, and nothing would end the second.
