@@ -327,6 +327,15 @@ def test_the_price_of_more_machines_is_that_of_the_costliest_pool(account):
     assert shown[0].added_usd_per_hour == 6
 
 
+def test_more_machines_of_the_costliest_pool_have_to_fit_the_budget(account):
+    made = pooled("1", "3")
+    account.up(plan=replaced(made, request=replaced(made.request, budget_usd_per_hour=Decimal("6.9"))))
+    with pytest.raises(DeployError, match=r"3 machines would cost up to \$7.00/h: the budget is \$6.90/h"):
+        scale(account.context, "demo", exactly(3))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 1
+    scale(account.context, "demo", exactly(2))
+
+
 @pytest.mark.parametrize(("number", "fits"), [(2, True), (3, False)])
 def test_scaling_stays_within_the_budget(account, number, fits):
     made = plan()
