@@ -188,11 +188,11 @@ def fail_second(cluster):
 
 def test_a_replica_that_does_not_become_ready_stops_the_update_with_both_revisions_serving(cluster):
     error = fail_second(cluster)
-    assert "revisions 2 and 1 both serve at" in error.hint
+    assert "what is ready of revisions 2 and 1 serves at" in error.hint
     assert "'tgi-deploy rollback demo' goes back to revision 1" in error.hint
     assert (cluster.names("deployments"), cluster.behind.count(OLD)) == ([OLD, NEW], 1)
     text = status_text(status(cluster.context(), "demo"))
-    assert "2, serving; 1 still runs, too: the same 'up' goes on" in text
+    assert "2, serving; the update from revision 1 is not finished: the same 'up' goes on" in text
     assert "'tgi-deploy rollback demo' goes back to revision 1" in text
     assert "1 ready, 1 running of revision 2" in text
     assert "1 ready of revision 1" in text
@@ -352,7 +352,7 @@ def test_if_something_else_takes_the_place_of_an_old_replica_the_update_stops_wi
         cluster.up("awq")
     assert raised.value.code == "no_free_gpus"
     assert "1 of 2 replicas of the new revision are ready" in raised.value.message
-    assert "revisions 2 and 1 both serve at" in raised.value.hint
+    assert "what is ready of revisions 2 and 1 serves at" in raised.value.hint
     assert cluster.behind == [OLD, NEW]
     cluster.server.nodes[0]["requested"] = 0
     assert cluster.up("awq").rollout is None
@@ -493,3 +493,13 @@ def test_limits_are_moved_for_both_revisions_while_both_serve(cluster):
     held = limits_of(cluster, NEW)
     assert (limits_of(cluster, OLD), "none" in {held["expires"], held["lease-until"]}) == (held, False)
     assert cluster.behind == [OLD, NEW, NEW]
+
+
+def test_a_new_revision_that_someone_deletes_is_an_error_at_once_and_a_rollback_goes_back(cluster):
+    fail_second(cluster)
+    gone = {key: item for key, item in cluster.server.objects.items() if NEW in {key[1], item.get("owner")}}
+    cluster.server.objects = {key: item for key, item in cluster.server.objects.items() if key not in gone}
+    with pytest.raises(DeployError, match=f"there is no deployment/{NEW}") as caught:
+        cluster.up("awq")
+    assert "'tgi-deploy rollback demo' goes back to revision 1" in caught.value.hint
+    assert (cluster.roll_back().rollout, cluster.behind) == (None, [OLD, OLD])

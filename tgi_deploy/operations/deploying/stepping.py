@@ -86,8 +86,10 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
     except DeployError as error:
         if isinstance(error, NotHealthyError):
             error = with_diagnosis(context, deployment, error)
-        both = f"revisions {rollout.destination} and {rollout.source} both serve at {deployment.endpoint}"
-        words = f"{both}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
+        serves = (
+            f"what is ready of revisions {rollout.destination} and {rollout.source} serves at {deployment.endpoint}"
+        )
+        words = f"{serves}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
