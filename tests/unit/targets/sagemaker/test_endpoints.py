@@ -295,6 +295,7 @@ def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
     done = scale(account.context, "demo", exactly(3))
     assert (done.before, done.replicas) == (exactly(1), exactly(3))
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    assert "this costs up to $3.722/h more" in account.around.recorder.lines
     assert done.deployment.usd_per_hour == 3 * plan().chosen.cost.usd_per_hour
     account.up(plan=ranged(3, 3, 3))
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
