@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from fractions import Fraction
 
 import pytest
 from builders.clusters import SHARED, Cluster, nodepool
@@ -76,6 +77,28 @@ def test_another_number_of_replicas_is_reached_with_at_least_the_smaller_one_ser
     assert min(map(len, seen)) == min(before, after)
     assert max(map(len, seen)) <= gpus
     assert seen[-1] == [NEW] * after
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gpus", "dips"),
+    [
+        ((2, 2), (4, 1), 6, False),
+        ((3, 1), (2, 1), 4, False),
+        ((2, 1), (3, 1), 4, False),
+        ((2, 1), (3, 1), 3, True),
+    ],
+    ids=["smaller replicas", "fewer", "more", "more, and no room for the share of the load"],
+)
+def test_replicas_with_another_share_of_the_load_carry_all_of_it_where_there_is_room(
+    tmp_path, before, after, gpus, dips
+):
+    cluster = Cluster(tmp_path / "state", gpus=gpus)
+    cluster.up(replicas=before[0], shards=before[1])
+    seen = seen_pods(cluster)
+    cluster.up("awq", replicas=after[0], shards=after[1])
+    shares = [Fraction(pods.count(OLD), before[0]) + Fraction(pods.count(NEW), after[0]) for pods in seen]
+    assert (min(shares) < 1, seen[-1]) == (dips, [NEW] * after[0])
+    assert min(map(len, seen)) >= min(before[0], after[0])
 
 
 def asked_before(cluster, scheme="awq", **changes):

@@ -52,7 +52,7 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
 def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
     """Replace the old replicas of a promoted update until all of the new revision are ready. Safe to repeat.
 
-    Never fewer are ready than the smaller revision has; the old machine stays, perhaps without replicas.
+    The old machine stays, perhaps without replicas.
 
     Raises DeployError if a step fails; both revisions serve then.
     """
@@ -72,8 +72,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         front=front,
         old=old,
         new=new,
+        before=before.chosen.replicas,
         wanted=plan.chosen.replicas,
-        least=min(plan.chosen.replicas, before.chosen.replicas),
         old_grace_s=front.grace_s(former),
         lease=LeaseKeeper.of(context, deployment),
         old_lease=LeaseKeeper.of(context, former),
@@ -95,9 +95,11 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Exchange:
-    """Replaces the replicas of the machine `old` by `wanted` ones of `new`; `least` of both together are always ready.
+    """Replaces the `before` replicas of the machine `old` by `wanted` ones of `new`.
 
-    `old_grace_s`: how long an old one may take to finish its open requests.
+    As many old ones stay as the rest of the load needs, of which each replica of a revision has an equal share. Only if
+    that leaves no room for the next new one, no more are ready than the smaller number. `old_grace_s`: how long an old
+    one may take to finish its open requests.
     """
 
     context: Context
@@ -105,8 +107,8 @@ class _Exchange:
     front: SteppedFront
     old: ResourceRecord
     new: ResourceRecord
+    before: int
     wanted: int
-    least: int
     old_grace_s: int
     lease: LeaseKeeper
     old_lease: LeaseKeeper
@@ -123,15 +125,11 @@ class _Exchange:
         for _ in polls(self.context.clock, replace(self.context.pace.sweep, deadline_s=self.old_grace_s + _FREED_S)):
             self.lease.beat()
             self.old_lease.beat()
-            ready, there, old = self._ready, self.front.replicas(self.new), self.front.replicas(self.old)
-            needed = min(old, max(0, self.least - ready))
+            ready, there = self._ready, self.front.replicas(self.new)
             if there < self.wanted:
                 self.front.share(self.deployment)
-            if there < self.wanted and needed < old:
-                self._resize(self.old, needed)
-            # The place of an old replica is free once it has ended, unless its machine, which was added, went with it.
-            more = 0 if self._old_pods > needed else max(0, self.least + 1 - needed - there)
-            number = self.front.fitting(self.deployment, added=more)
+                self._end_old(ready, there)
+            number = self._fitting(there)
             if number > there:
                 self._resize(self.new, number)
             if number > ready:
@@ -144,6 +142,24 @@ class _Exchange:
             "ready, and there is no room for the next",
             hint="something else may have taken the place of the old replicas",
         )
+
+    def _end_old(self, ready: int, there: int) -> None:
+        """End the old replicas that are not needed beside `ready` new ones, of which `there` are requested."""
+        old = self.front.replicas(self.old)
+        needed = min(old, -(-self.before * (self.wanted - ready) // self.wanted))
+        if needed == old and self._old_pods <= old and self._fitting(there) == there:
+            needed = min(old, max(0, min(self.before, self.wanted) - ready))
+        if needed < old:
+            self._resize(self.old, needed)
+
+    def _fitting(self, there: int) -> int:
+        """Return how many new replicas have room.
+
+        The place of an old one is free once it has ended, unless its machine, which was added for it, went with it.
+        """
+        old = self.front.replicas(self.old)
+        more = 0 if self._old_pods > old else max(0, max(self.before, self.wanted) + 1 - old - there)
+        return self.front.fitting(self.deployment, added=more)
 
     @property
     def _ready(self) -> int:
