@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from contextlib import suppress
 from fractions import Fraction
 
@@ -526,3 +527,20 @@ def test_a_new_revision_that_someone_deletes_is_an_error_at_once_and_a_rollback_
         cluster.up("awq")
     assert "'tgi-deploy rollback demo' goes back to revision 1" in caught.value.hint
     assert (cluster.roll_back().rollout, cluster.behind) == (None, [OLD, OLD])
+
+
+def test_what_can_not_go_in_steps_is_refused_if_the_room_for_all_is_gone_after_a_kill(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=4, replicas=2)
+    cluster.up()
+    keyed = {"options": KEYED, "environ": {"LLM_KEY": "key-of-the-engine"}}
+    data = {"api-key": b64encode(b"key-of-the-engine").decode()}
+    cluster.server.objects["secrets", "engine-api-key"] = {"metadata": {"name": "engine-api-key"}, "data": data}
+    kill_at(cluster, 1)
+    with pytest.raises(KilledError):
+        cluster.up("awq", preflight=False, **keyed)
+    watch(cluster)
+    cluster.server.nodes[0]["requested"] = 1
+    with pytest.raises(DeployError, match="2 replicas of 1 x L40S: the cluster has room for 1") as caught:
+        cluster.up("awq", **keyed)
+    assert "--strategy recreate needs no second machine" in caught.value.hint
+    assert cluster.behind == [OLD, OLD]

@@ -101,11 +101,13 @@ class ServiceFront:
         plan, machine = deployment.wanted.plan, deployment.machine_at(deployment.wanted.number)
         there = self.replicas(machine) if machine and "id" in machine.attributes else 0
         left = plan.chosen.replicas - there if plan else 0
-        if left <= 0:
+        if plan is None or left <= 0:
             return there
         room = self.room(deployment, deployment.wanted, left)
         most = left if added is None else min(left, max(room.there, added))
-        return there + self._fitting(room, deployment, most)
+        fits = there + self._fitting(room, deployment, most)
+        starts = deployment.rolling and fits < plan.chosen.replicas
+        return plan.chosen.replicas if starts and _all_at_once(deployment, plan, fits) else fits
 
     def _fitting(self, room: Room, deployment: Deployment, most: int) -> int:
         """Return for how many more replicas there is room within the budget, on nodes and by the quotas."""
