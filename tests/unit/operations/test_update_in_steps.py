@@ -544,3 +544,11 @@ def test_what_can_not_go_in_steps_is_refused_if_the_room_for_all_is_gone_after_a
         cluster.up("awq", **keyed)
     assert "--strategy recreate needs no second machine" in caught.value.hint
     assert cluster.behind == [OLD, OLD]
+
+
+def test_a_dry_run_names_the_update_that_would_go_on_first(cluster):
+    fail_second(cluster)
+    before = dict(cluster.server.objects)
+    cluster.up("awq", dry_run=True)
+    assert "the update to revision 2 is not finished; it would go on first" in cluster.around.recorder.lines
+    assert cluster.server.objects == before
