@@ -162,8 +162,8 @@ class KubernetesTarget:
         machine, plan = deployment.machine, deployment.plan
         found = self.cloud(machine.place).live(machine.attributes["id"]) if machine else None
         if machine is None or plan is None or found is None:
-            missing = error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
-            return Headroom(problems=(missing,))
+            hint = f"'tgi-deploy status {deployment.name}' shows why"
+            return Headroom(problems=(error("no_pod", f"'{deployment.name}' does not run", hint=hint),))
         nodes, pods = self._nodes_now(machine.place), [pod for pod in found[1] if pod.counts]
         room = self._room_on(nodes, deployment, deployment.current, replicas.most or replicas.least)
         added = self._added_usd_per_hour(nodes, pods, room)
