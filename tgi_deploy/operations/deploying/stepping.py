@@ -52,9 +52,7 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
 def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
     """Replace the old replicas of a promoted update until all of the new revision are ready. Safe to repeat.
 
-    The old machine stays, perhaps without replicas.
-
-    Raises DeployError if a step fails; both revisions serve then.
+    The old machine stays, perhaps without replicas. Raises DeployError if a step fails; what is ready of both serves.
     """
     rollout = deployment.rollout
     if rollout is None or rollout.source is None:
@@ -86,9 +84,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
     except DeployError as error:
         if isinstance(error, NotHealthyError):
             error = with_diagnosis(context, deployment, error)
-        serves = (
-            f"what is ready of revisions {rollout.destination} and {rollout.source} serves at {deployment.endpoint}"
-        )
+        both = f"revisions {rollout.destination} and {rollout.source}"
+        serves = f"what is ready of {both} serves at {deployment.endpoint}"
         words = f"{serves}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
@@ -97,9 +94,9 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
 class _Exchange:
     """Replaces the `before` replicas of the machine `old` by `wanted` ones of `new`.
 
-    As many old ones stay as the rest of the load needs, of which each replica of a revision has an equal share. Only if
-    that leaves no room for the next new one, no more are ready than the smaller number. `old_grace_s`: how long an old
-    one may take to finish its open requests.
+    As many old ones stay as the rest of the load needs, of which each replica of a revision has an equal share. If that
+    leaves no room for the next new one, at least as many stay ready as the smaller number. `old_grace_s`: how long an
+    old one may take to finish its open requests.
     """
 
     context: Context
