@@ -42,7 +42,7 @@ class Cluster:
         )
         return self.around.context(cloud=target.cloud, targets=(target,), regions=(PLACE,), loopback=False)
 
-    def up(self, scheme="none", *, replicas=None, **changes):
+    def up(self, scheme="none", *, replicas=None, shards=1, **changes):
         context, number = self.context(), replicas or self.replicas
         (target,) = context.targets
         values = {
@@ -53,7 +53,7 @@ class Cluster:
             "plan_revision": lambda revision: (planned(revision.plan.chosen.quantize, number), ()),
         }
         return up(
-            context, request(planned(scheme, number, exactly=replicas is not None), **{**values, **changes})
+            context, request(planned(scheme, number, exactly=replicas is not None, shards=shards), **values | changes)
         ).deployment
 
     def roll_back(self, **changes):
@@ -85,9 +85,9 @@ def labels_of(deployment):
     return deployment["spec"]["template"]["metadata"]["labels"]
 
 
-def planned(scheme="none", replicas=1, *, exactly=False):
+def planned(scheme="none", replicas=1, *, exactly=False, shards=1):
     there = offer(region="local", market="owned", usd_per_hour=None)
-    run = engine() if scheme == "none" else engine(quantize=scheme)
+    run = engine(num_shard=shards) if scheme == "none" else engine(quantize=scheme, num_shard=shards)
     chosen = candidate(offer=there, engine=run, replicas=replicas)
     asked = {"replicas": Replicas(least=replicas, most=replicas)} if exactly else {}
     return plan(chosen=chosen, regions=("local",), markets=("owned",), hardware="1xL40S", quantize=scheme, **asked)

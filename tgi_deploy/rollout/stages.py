@@ -95,7 +95,7 @@ def mark_promoted(deployment: Deployment, endpoint: str) -> Deployment:
     """Return the record once the new revision has been verified and serves; the old machine remains to be deleted."""
     if deployment.rollout is None:
         return deployment
-    rollout = replaced(deployment.rollout, stage="promoted")
+    rollout = replaced(deployment.rollout, stage="promoted", ends=None)
     return replaced(deployment.in_state("serving"), status="ready", endpoint=endpoint, rollout=rollout)
 
 
@@ -118,9 +118,8 @@ def mark_turned_back(deployment: Deployment) -> Deployment:
     rollout = deployment.rollout
     if rollout is None or rollout.source is None or turns_back(deployment):
         return deployment
-    back = replaced(rollout, source=rollout.destination, destination=rollout.source, ends=deployment.ends)
-    failed = deployment.in_state("failed")
-    return replaced(failed, rollout=back, ends=rollout.ends or deployment.ends).in_state("serving")
+    back = replaced(rollout, source=rollout.destination, destination=rollout.source)
+    return replaced(deployment.in_state("failed"), rollout=back).in_state("serving")
 
 
 def mark_withdrawn(deployment: Deployment, seen: Sequence[Found] = ()) -> Deployment:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from contextlib import suppress
+from fractions import Fraction
 
 import pytest
 from builders.clusters import SHARED, Cluster, nodepool
@@ -12,7 +14,8 @@ from fakes.kubernetes_api import node
 
 from tgi_deploy.cli.views.deployment import update_text
 from tgi_deploy.cli.views.status import status_text
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
@@ -75,6 +78,28 @@ def test_another_number_of_replicas_is_reached_with_at_least_the_smaller_one_ser
     assert min(map(len, seen)) == min(before, after)
     assert max(map(len, seen)) <= gpus
     assert seen[-1] == [NEW] * after
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gpus", "dips"),
+    [
+        ((2, 2), (4, 1), 6, False),
+        ((3, 1), (2, 1), 4, False),
+        ((2, 1), (3, 1), 4, False),
+        ((2, 1), (3, 1), 3, True),
+    ],
+    ids=["smaller replicas", "fewer", "more", "more, and no room for the share of the load"],
+)
+def test_replicas_with_another_share_of_the_load_carry_all_of_it_where_there_is_room(
+    tmp_path, before, after, gpus, dips
+):
+    cluster = Cluster(tmp_path / "state", gpus=gpus)
+    cluster.up(replicas=before[0], shards=before[1])
+    seen = seen_pods(cluster)
+    cluster.up("awq", replicas=after[0], shards=after[1])
+    shares = [Fraction(pods.count(OLD), before[0]) + Fraction(pods.count(NEW), after[0]) for pods in seen]
+    assert (min(shares) < 1, seen[-1]) == (dips, [NEW] * after[0])
+    assert min(map(len, seen)) >= min(before[0], after[0])
 
 
 def asked_before(cluster, scheme="awq", **changes):
@@ -187,11 +212,11 @@ def fail_second(cluster):
 
 def test_a_replica_that_does_not_become_ready_stops_the_update_with_both_revisions_serving(cluster):
     error = fail_second(cluster)
-    assert "revisions 2 and 1 both serve at" in error.hint
+    assert "what is ready of revisions 2 and 1 serves at" in error.hint
     assert "'tgi-deploy rollback demo' goes back to revision 1" in error.hint
     assert (cluster.names("deployments"), cluster.behind.count(OLD)) == ([OLD, NEW], 1)
     text = status_text(status(cluster.context(), "demo"))
-    assert "2, serving; 1 still runs, too: the same 'up' goes on" in text
+    assert "2, serving; the update from revision 1 is not finished: the same 'up' goes on" in text
     assert "'tgi-deploy rollback demo' goes back to revision 1" in text
     assert "1 ready, 1 running of revision 2" in text
     assert "1 ready of revision 1" in text
@@ -351,7 +376,7 @@ def test_if_something_else_takes_the_place_of_an_old_replica_the_update_stops_wi
         cluster.up("awq")
     assert raised.value.code == "no_free_gpus"
     assert "1 of 2 replicas of the new revision are ready" in raised.value.message
-    assert "revisions 2 and 1 both serve at" in raised.value.hint
+    assert "what is ready of revisions 2 and 1 serves at" in raised.value.hint
     assert cluster.behind == [OLD, NEW]
     cluster.server.nodes[0]["requested"] = 0
     assert cluster.up("awq").rollout is None
@@ -370,3 +395,160 @@ def test_the_leases_of_both_revisions_are_renewed_in_the_steps(cluster):
     with pytest.raises(NotHealthyError):
         cluster.up("awq", ends=lease)
     assert len(set(renewed)) > 10
+
+
+LIMITS = ("expires", "idle-s", "lease-until", "lease-s")
+
+
+def limits_of(cluster, name):
+    """Return the limits that the cluster holds for a revision; none for those without."""
+    annotations = cluster.server.objects["deployments", name]["metadata"]["annotations"]
+    return {item: annotations.get(f"tgi-deploy/{item}", "none") for item in LIMITS}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (WantedEnds(ttl_s=7200), WantedEnds(ttl_s=36000, idle_s=900)),
+        (WantedEnds(), WantedEnds(ttl_s=7200)),
+        (WantedEnds(idle_s=900), WantedEnds()),
+    ],
+)
+def test_both_revisions_end_together_because_the_first_to_end_removes_the_service(cluster, before, after):
+    cluster.up(ends=before)
+    break_second(cluster)
+    with pytest.raises(NotHealthyError):
+        cluster.up("awq", ends=after)
+    fix(cluster)
+    held = limits_of(cluster, NEW)
+    assert limits_of(cluster, OLD) == held
+    assert ("serviceaccounts", OLD) in cluster.server.objects or not after.ttl_s
+    cluster.server.objects = {key: item for key, item in cluster.server.objects.items() if not is_broken(item)}
+    deployment = cluster.roll_back(ends=after)
+    assert (deployment.rollout, limits_of(cluster, OLD)) == (None, held)
+    cluster.down()
+    assert cluster.server.objects == {}
+
+
+def karpenter(cluster, *, slow):
+    """Have Karpenter add a node for each pod without a free GPU; old pods keep theirs for so many more requests."""
+    server, ending = cluster.server, {}
+    before = {name: item for (kind, name), item in server.objects.items() if kind == "pods"}
+    placed = set(before)
+    server.nodes.append(node("cpu", gpus=0, labels=REGION))
+    server.objects["nodepools", "gpu"] = nodepool(8)
+
+    def pods():
+        return {name: item for (kind, name), item in server.objects.items() if kind == "pods"}
+
+    def place(_done):
+        for name in before.keys() - pods().keys() - ending.keys():
+            ended = {**before[name]["metadata"], "deletionTimestamp": "2026-01-09T00:00:00Z"}
+            server.objects["pods", name] = {**before[name], "metadata": ended, "owner": ""}
+            ending[name] = slow
+        for name, pod in pods().items():
+            used = sum(item["spec"]["nodeName"] == "node-1" for key, item in pods().items() if key in placed)
+            if name not in placed and used == cluster.gpus:
+                pod["spec"]["nodeName"] = f"added-{len(server.nodes)}"
+                server.nodes.append(node(pod["spec"]["nodeName"], labels=ADDED))
+            placed.add(name)
+
+    def wait(_asked):
+        for name in [name for name, left in ending.items() if left > 0]:
+            ending[name] -= 1
+            if not ending[name]:
+                server.objects.pop(("pods", name), None)
+
+    server.after_call, server.on_request = place, wait
+
+
+REGION = {"topology.kubernetes.io/region": "us-east-1"}
+ADDED = {
+    **REGION,
+    "node.kubernetes.io/instance-type": "g6e.xlarge",
+    "karpenter.sh/nodepool": "gpu",
+    "karpenter.sh/capacity-type": "on-demand",
+}
+
+
+def test_later_steps_wait_for_the_old_replicas_gpus_instead_of_adding_nodes(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=3, replicas=3)
+    cluster.up()
+    karpenter(cluster, slow=60)
+    asked = []
+    deployment = cluster.up("awq", confirm=lambda proposal: not asked.append(proposal))
+    (notice,) = [item.message for item in asked[0].findings if item.code == "new_node"]
+    assert notice.startswith("2 new nodes by the NodePool gpu: g6e.xlarge, $1.861/h each")
+    assert (deployment.rollout, cluster.behind) == (None, [NEW] * 3)
+    assert sum(item["metadata"]["name"].startswith("added") for item in cluster.server.nodes) == 2
+
+
+def test_the_nodes_of_all_steps_together_stay_within_the_budget(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=3, replicas=3)
+    cluster.up()
+    karpenter(cluster, slow=1)
+    place = cluster.server.after_call
+
+    def take(done):
+        place(done)
+        if done == "scale deployments":
+            cluster.server.nodes[0]["requested"] = 3
+
+    cluster.server.after_call = take
+    with pytest.raises(DeployError, match="no room for the next") as caught:
+        cluster.up("awq")
+    assert (caught.value.code, cluster.behind) == ("no_free_gpus", [OLD, NEW, NEW])
+    assert sum(item["metadata"]["name"].startswith("added") for item in cluster.server.nodes) == 2
+
+
+def test_commands_that_start_no_update_do_not_go_on_with_its_steps(cluster):
+    fail_second(cluster)
+    cluster.server.objects = {key: item for key, item in cluster.server.objects.items() if not is_broken(item)}
+    before = dict(cluster.server.objects)
+    with pytest.raises(ConflictError) as caught:
+        scale(cluster.context(), "demo", Replicas(least=3, most=3))
+    assert (caught.value.code, cluster.server.objects) == ("update_unfinished", before)
+    assert "'up' goes on, 'tgi-deploy rollback demo' goes back to revision 1; then try again" in caught.value.hint
+
+
+def test_limits_are_moved_for_both_revisions_while_both_serve(cluster):
+    fail_second(cluster)
+    extend(cluster.context(), "demo", WantedEnds(ttl_s=7200, lease_s=600))
+    held = limits_of(cluster, NEW)
+    assert (limits_of(cluster, OLD), "none" in {held["expires"], held["lease-until"]}) == (held, False)
+    assert cluster.behind == [OLD, NEW, NEW]
+
+
+def test_a_new_revision_that_someone_deletes_is_an_error_at_once_and_a_rollback_goes_back(cluster):
+    fail_second(cluster)
+    gone = {key: item for key, item in cluster.server.objects.items() if NEW in {key[1], item.get("owner")}}
+    cluster.server.objects = {key: item for key, item in cluster.server.objects.items() if key not in gone}
+    with pytest.raises(DeployError, match=f"there is no deployment/{NEW}") as caught:
+        cluster.up("awq")
+    assert "'tgi-deploy rollback demo' goes back to revision 1" in caught.value.hint
+    assert (cluster.roll_back().rollout, cluster.behind) == (None, [OLD, OLD])
+
+
+def test_what_can_not_go_in_steps_is_refused_if_the_room_for_all_is_gone_after_a_kill(tmp_path):
+    cluster = Cluster(tmp_path / "state", gpus=4, replicas=2)
+    cluster.up()
+    keyed = {"options": KEYED, "environ": {"LLM_KEY": "key-of-the-engine"}}
+    data = {"api-key": b64encode(b"key-of-the-engine").decode()}
+    cluster.server.objects["secrets", "engine-api-key"] = {"metadata": {"name": "engine-api-key"}, "data": data}
+    kill_at(cluster, 1)
+    with pytest.raises(KilledError):
+        cluster.up("awq", preflight=False, **keyed)
+    watch(cluster)
+    cluster.server.nodes[0]["requested"] = 1
+    with pytest.raises(DeployError, match="2 replicas of 1 x L40S: the cluster has room for 1") as caught:
+        cluster.up("awq", **keyed)
+    assert "--strategy recreate needs no second machine" in caught.value.hint
+    assert cluster.behind == [OLD, OLD]
+
+
+def test_a_dry_run_names_the_update_that_would_go_on_first(cluster):
+    fail_second(cluster)
+    before = dict(cluster.server.objects)
+    cluster.up("awq", dry_run=True)
+    assert "the update to revision 2 is not finished; it would go on first" in cluster.around.recorder.lines
+    assert cluster.server.objects == before

@@ -138,7 +138,8 @@ def _revision_words(status: Status, recorded: Deployment) -> str:
     if rollout is None:
         return f"{current.number}, {current.state}"
     if status.two_revisions:
-        return f"{current.number}, {current.state}; {rollout.source} still runs, too: {status.two_revisions}"
+        begun = f"the update from revision {rollout.source} is not finished"
+        return f"{current.number}, {current.state}; {begun}: {status.two_revisions}"
     if rollout.stage == "promoted":
         old = f"the machine of revision {rollout.source} is still running: 'up' removes it"
         return f"{current.number}, {current.state}; {old}"

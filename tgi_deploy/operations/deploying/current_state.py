@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import ConflictError, DeployError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
-from tgi_deploy.operations.deploying.rolling import check_restorable, finish, keeps_serving
+from tgi_deploy.operations.deploying.rolling import check_restorable, finish, front_of, keeps_serving
+from tgi_deploy.operations.deploying.rollout import SteppedFront
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.settling import observe_settled
@@ -17,6 +18,7 @@ from tgi_deploy.operations.watching.lookup import given_ends, is_stopped, look_a
 from tgi_deploy.reconcile.claim import claimed_error, foreign
 from tgi_deploy.reconcile.ends import ends_of, stamp
 from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.rollout.stages import is_promoted, next_commands
 from tgi_deploy.text import option_duration
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
@@ -44,10 +46,11 @@ def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bo
     return None
 
 
-def current_machine(context: Context, name: str) -> Running:
+def current_machine(context: Context, name: str, *, in_steps: bool = False) -> Running:
     """Return a running or stopped machine that no other command is changing.
 
-    An update that is already promoted is finished first.
+    An update that is already promoted is finished first, unless it replaces its replicas in steps. With `in_steps`, the
+    serving machine of such an update is returned, too.
 
     Raises:
         InputError: `unknown_deployment`.
@@ -55,7 +58,8 @@ def current_machine(context: Context, name: str) -> Running:
         DeployError: `machine_missing`, or the error for an old machine that is still running.
     """
     recorded = context.store.load(name)
-    if recorded is not None and recorded.status != "deleting":
+    stepped = recorded is not None and is_promoted(recorded) and isinstance(front_of(context, recorded), SteppedFront)
+    if recorded is not None and recorded.status != "deleting" and not stepped:
         finish(context, recorded)
     sight = look_at(context, name)
     recorded, machine = sight.recorded, sight.machine
@@ -63,11 +67,12 @@ def current_machine(context: Context, name: str) -> Running:
         raise _being_removed(name)
     if machine is not None and recorded is not None and foreign((machine,), recorded.id):
         raise claimed_error(name, machine, owner=context.owner)
-    if recorded is not None and recorded.rollout is not None:
+    if recorded is not None and recorded.rollout is not None and not (stepped and in_steps):
+        how = f"the same 'up' resumes it, 'tgi-deploy rollback {name}' goes back"
         raise ConflictError(
             "update_unfinished",
             f"an update of '{name}' is not finished",
-            hint=f"the same 'up' resumes it, 'tgi-deploy rollback {name}' goes back; then try again",
+            hint=f"{next_commands(recorded) if stepped else how}; then try again",
         )
     if machine is None or not (machine.alive or is_stopped(recorded, machine)):
         raise DeployError(

@@ -9,7 +9,7 @@ from tgi_deploy.errors import ConflictError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.acceptance import limit_options, other_limits
 from tgi_deploy.operations.deploying.current_state import current_machine
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.limits import Running, move_limits
+from tgi_deploy.operations.watching.limits import Running, move_limits, share_limits
 from tgi_deploy.operations.watching.lookup import machine_of
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import ends_of, stamp
@@ -19,12 +19,12 @@ from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.targets.protocol import Launch
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.resource import Found
 
 NETWORK: Final = "network"  # the kind of a step that does not concern a resource
@@ -52,14 +52,22 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
         DeployError: an error of the cloud; the limits are then unchanged.
     """
     with context.store.lock(name, command=context.command):
-        running = current_machine(context, name)
+        running = current_machine(context, name, in_steps=True)
         ends = _living(context, running)
         if wanted == WantedEnds():
             wanted = replaced(wanted, lease_s=_lease_s(name, ends))
         with naming_what_exists(context, name, next_step="the same 'extend' tries again", machine=running.machine):
             recorded, tags = move_limits(context, running, wanted)
+            for other in _also_serving(recorded):
+                share_limits(context, running.machine, other)
     ends = ends_of(recorded, [{**running.machine.tags, **tags}])
     return Extension(name=name, machine_id=running.machine.id, ends=ends)
+
+
+def _also_serving(recorded: Deployment | None) -> Iterator[ResourceRecord]:
+    """Yield the other machine of an update that replaces its replicas in steps."""
+    if recorded is not None and recorded.rollout is not None:
+        yield from (item for item in recorded.machines if item != recorded.machine and "id" in item.attributes)
 
 
 def _living(context: Context, running: Running) -> tuple[End, ...]:

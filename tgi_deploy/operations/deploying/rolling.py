@@ -260,6 +260,10 @@ def finish(context: Context, deployment: Deployment, *, origin: Origin = "up", d
     front = front_of(context, deployment) if promoted else None
     if origin == "rollback" and isinstance(front, SteppedFront):
         deployment = turned_back(context, deployment, dry_run=dry_run)
+    if dry_run and isinstance(front, SteppedFront) and is_promoted(deployment):
+        context.reporter.note(
+            f"the update to revision {deployment.current.number} is not finished; it would go on first"
+        )
     if dry_run or (not promoted and (deployment.rollout is not None or not has_outdated(deployment))):
         return Finished(deployment=deployment)
     if isinstance(front, SteppedFront):

@@ -65,6 +65,7 @@ class SteppedFront(Front, Protocol):
     def fitting(self, deployment: Deployment, *, added: int | None = None) -> int:
         """Return how many replicas the desired revision has and could start now next to the others, at most all.
 
+        All, too, before its first replica has been verified, if the two revisions can't be replaced in steps.
         At most `added` of them may need machines that the target would add first; None: as many as the budget allows.
         """
 

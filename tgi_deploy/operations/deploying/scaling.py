@@ -17,7 +17,7 @@ from tgi_deploy.operations.planning.option_texts import replicas_of
 from tgi_deploy.operations.watching.ledger import PRICED, RESIZED
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.targets.protocol import Scaling
-from tgi_deploy.text import plural, quoted
+from tgi_deploy.text import plural, quoted, rate
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.request import Replicas
@@ -101,6 +101,9 @@ def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True)
         resizing = _resizing(_scaling(context, recorded), recorded, before, replicas)
         for item in resizing.warnings:
             context.reporter.warn(item)
+        added = resizing.headroom.added_usd_per_hour
+        if added:
+            context.reporter.note(f"this costs up to {rate(added, estimated=resizing.headroom.estimated)} more")
         return resized(context, recorded, resizing, own, wait=wait)
 
 

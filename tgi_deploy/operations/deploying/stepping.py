@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import all_ready
-from tgi_deploy.operations.watching.limits import LeaseKeeper
+from tgi_deploy.operations.watching.limits import LeaseKeeper, share_limits
 from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.rollout.stages import mark_turned_back, next_commands
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.resource import revision_of
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rollout import SteppedFront
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.resource import ReplicaState
 
 # After the grace period of a replica that ends, until its accelerators are seen to be free.
 _FREED_S: Final = 60.0
@@ -38,20 +38,21 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
     old = deployment.machine_at(rollout.source) if rollout and rollout.source else None
     found = context.cloud(old.place).handler(old.kind).read(old.attributes) if old and "id" in old.attributes else None
     back = mark_turned_back(deployment) if found is not None and found.alive else deployment
-    if rollout is None or back == deployment:
+    if rollout is None or old is None or deployment.machine is None or back == deployment:
         return deployment
     context.reporter.note(
         f"the update to revision {rollout.destination} was not finished; going back to revision {rollout.source}"
     )
-    return replaced(back, rollout=None) if dry_run else context.executor().save(back)
+    if dry_run:
+        return replaced(back, rollout=None)
+    share_limits(context, deployment.machine, old)
+    return context.executor().save(back)
 
 
 def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
     """Replace the old replicas of a promoted update until all of the new revision are ready. Safe to repeat.
 
-    Never fewer are ready than the smaller revision has; the old machine stays, perhaps without replicas.
-
-    Raises DeployError if a step fails; both revisions serve then.
+    The old machine stays, perhaps without replicas. Raises DeployError if a step fails; what is ready of both serves.
     """
     rollout = deployment.rollout
     if rollout is None or rollout.source is None:
@@ -62,35 +63,40 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         return
     if plan.requirements.replicas.varies:
         return  # an autoscaler sets their number: such an update has room for all of them
-    former = replaced(deployment, active=rollout.source, ends=rollout.ends or Ends())
+    former = replaced(deployment, active=rollout.source)
     exchange = _Exchange(
         context=context,
         deployment=deployment,
         front=front,
         old=old,
         new=new,
+        before=before.chosen.replicas,
         wanted=plan.chosen.replicas,
-        least=min(plan.chosen.replicas, before.chosen.replicas),
         old_grace_s=front.grace_s(former),
         lease=LeaseKeeper.of(context, deployment),
         old_lease=LeaseKeeper.of(context, former),
     )
     try:
+        if not exchange.done:
+            share_limits(context, new, old)
         while not exchange.done:
             exchange.step()
     except DeployError as error:
         if isinstance(error, NotHealthyError):
             error = with_diagnosis(context, deployment, error)
-        both = f"revisions {rollout.destination} and {rollout.source} both serve at {deployment.endpoint}"
-        words = f"{both}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
+        both = f"revisions {rollout.destination} and {rollout.source}"
+        serves = f"what is ready of {both} serves at {deployment.endpoint}"
+        words = f"{serves}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Exchange:
-    """Replaces the replicas of the machine `old` by `wanted` ones of `new`; `least` of both together are always ready.
+    """Replaces the `before` replicas of the machine `old` by `wanted` ones of `new`.
 
-    `old_grace_s`: how long an old one may take to finish its open requests.
+    As many old ones stay as the rest of the load needs, of which each replica of a revision has an equal share. If that
+    leaves no room for the next new one, at least as many stay ready as the smaller number. `old_grace_s`: how long an
+    old one may take to finish its open requests.
     """
 
     context: Context
@@ -98,8 +104,8 @@ class _Exchange:
     front: SteppedFront
     old: ResourceRecord
     new: ResourceRecord
+    before: int
     wanted: int
-    least: int
     old_grace_s: int
     lease: LeaseKeeper
     old_lease: LeaseKeeper
@@ -116,14 +122,11 @@ class _Exchange:
         for _ in polls(self.context.clock, replace(self.context.pace.sweep, deadline_s=self.old_grace_s + _FREED_S)):
             self.lease.beat()
             self.old_lease.beat()
-            ready, there, old = self._ready, self.front.replicas(self.new), self.front.replicas(self.old)
-            needed = min(old, max(0, self.least - ready))
+            ready, there = self._ready, self.front.replicas(self.new)
             if there < self.wanted:
                 self.front.share(self.deployment)
-            if there < self.wanted and needed < old:
-                self._resize(self.old, needed)
-            # A machine that was added may go with the old replica on it, before a new one takes its place.
-            number = self.front.fitting(self.deployment, added=max(0, self.least + 1 - needed - there))
+                self._end_old(ready, there)
+            number = self._fitting(there)
             if number > there:
                 self._resize(self.new, number)
             if number > ready:
@@ -137,10 +140,35 @@ class _Exchange:
             hint="something else may have taken the place of the old replicas",
         )
 
+    def _end_old(self, ready: int, there: int) -> None:
+        """End the old replicas that are not needed beside `ready` new ones, of which `there` are requested."""
+        old = self.front.replicas(self.old)
+        needed = min(old, -(-self.before * (self.wanted - ready) // self.wanted))
+        if needed == old and self._old_pods <= old and self._fitting(there) == there:
+            needed = min(old, max(0, min(self.before, self.wanted) - ready))
+        if needed < old:
+            self._resize(self.old, needed)
+
+    def _fitting(self, there: int) -> int:
+        """Return how many new replicas have room.
+
+        The place of an old one is free once it has ended, unless its machine, which was added for it, went with it.
+        """
+        old = self.front.replicas(self.old)
+        more = 0 if self._old_pods > old else max(0, max(self.before, self.wanted) + 1 - old - there)
+        return self.front.fitting(self.deployment, added=more)
+
     @property
     def _ready(self) -> int:
-        replicas = self.context.cloud(self.new.place).machine(self.new.attributes["id"]).replicas
-        return sum(item.status == "ready" for item in replicas)
+        return sum(item.status == "ready" for item in self._replicas(self.new))
+
+    @property
+    def _old_pods(self) -> int:
+        """How many old replicas still hold accelerators, ending ones included."""
+        return sum(item.status != "terminated" for item in self._replicas(self.old))
+
+    def _replicas(self, machine: ResourceRecord) -> tuple[ReplicaState, ...]:
+        return self.context.cloud(machine.place).machine(machine.attributes["id"]).replicas
 
     def _resize(self, machine: ResourceRecord, number: int) -> None:
         what = f"revision {revision_of(machine.key) or 1} to {plural(number, 'replica')}"

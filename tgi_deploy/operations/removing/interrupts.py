@@ -20,6 +20,7 @@ from tgi_deploy.operations.watching.ledger import Ledger, recorded_events, sight
 from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler, SlowHandler
 from tgi_deploy.reconcile.retry import PollPolicy
+from tgi_deploy.rollout.stages import is_promoted
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, ChangeSet, Step
 
@@ -259,7 +260,7 @@ def _wants_removal(
 
 def _is_promoted(context: Context, name: str) -> bool:
     deployment = context.store.load(name)
-    return deployment is not None and deployment.rollout is not None and deployment.rollout.stage == "promoted"
+    return deployment is not None and is_promoted(deployment)
 
 
 def existing(context: Context, name: str) -> tuple[RecordedResource, ...]:

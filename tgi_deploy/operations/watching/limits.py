@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Listener
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.resource import Found
 
 # A lease is renewed after this share of its time, so that two renewals may fail before it ends.
 _BEAT: Final = 1 / 3
+# What a machine reads of its limits.
+_LIMITS: Final = (TAG_EXPIRES, TAG_IDLE_S, TAG_LEASE, TAG_LEASE_S)
 # By option, the field of WantedEnds.
 _FIELDS: Final = {"ttl": "ttl_s", "max_spend": "max_spend_usd", "idle_timeout": "idle_s", "lease": "lease_s"}
 
@@ -203,6 +205,21 @@ def _record(context: Context, recorded: Deployment, ends: Ends, tags: dict[str, 
     text = ", ".join(f"{name.partition(':')[2]}={value}" for name, value in tags.items())
     executor.event(recorded, MOVED, text, data=data)
     return recorded
+
+
+def share_limits(context: Context, serving: ResourceRecord | Found, other: ResourceRecord) -> None:
+    """Give another machine of a deployment the limits of the serving one, so that they end together.
+
+    The first to end also removes what both share, and nothing would end the second.
+    """
+    handler = context.cloud(other.place).handler(other.kind)
+    known, found = handler.read(serving.attributes), handler.read(other.attributes)
+    if known is None or found is None or not found.alive:
+        return
+    tags = {name: known.tags.get(name, NO_LIMIT) for name in _LIMITS}
+    changed = {name: value for name, value in tags.items() if found.tags.get(name, NO_LIMIT) != value}
+    if changed:
+        handler.update(other.attributes, {"tags": changed})
 
 
 @dataclass(kw_only=True, slots=True)

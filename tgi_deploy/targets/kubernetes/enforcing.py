@@ -150,7 +150,7 @@ class Workloads(Objects):
             return
         live = self.api.get(path, "reading the deployment", self._with_enforcer)
         if live is None:
-            raise ResourceNotFoundError(f"there is no {attributes['id']} in {self.api.place.namespace}")
+            raise _missing(attributes["id"], self.api.place.namespace)
         found, wanted, counted = live
         if tags.get(TAG_IDLE_S, NO_LIMIT) != NO_LIMIT and not counted:
             raise InputError(
@@ -168,7 +168,9 @@ class Workloads(Objects):
     def _resize(self, path: str, replicas: int) -> None:
         """Change the number of replicas, which is not part of what is applied."""
         there = self.api.get(path, "reading the deployment", replicas_of)
-        if there not in {None, replicas}:
+        if there is None:
+            raise _missing(f"deployment/{name_of(path)}", self.api.place.namespace)
+        if there != replicas:
             self.api.merge(path, "scaling the deployment", {"spec": {"replicas": replicas}})
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
@@ -183,3 +185,7 @@ class Workloads(Objects):
         with understood(()):
             wanted = enforcer(item.content, self.api.place)
         return self.found(item), wanted, bool(item.part("metadata").table("annotations").get(REQUESTS))
+
+
+def _missing(object_id: str, namespace: str) -> ResourceNotFoundError:
+    return ResourceNotFoundError(f"there is no {object_id} in {namespace}")

@@ -21,6 +21,7 @@ from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from decimal import Decimal
 
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.manifests import Manifest
@@ -63,10 +64,14 @@ class Services(Objects):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceFront:
-    """`room` returns the room for so many more replicas of a revision, `running` how many replicas there are now."""
+    """`room` returns the room for so many more replicas of a revision, `running` how many replicas there are now.
+
+    `billed` returns the price of the nodes that a revision's Deployment has had added, in USD an hour.
+    """
 
     api: Api
     room: Callable[[Deployment, Revision, int], Room]
+    billed: Callable[[ResourceRecord, Room], Decimal]
     running: Callable[[Deployment], int]
     stable: ClassVar = True
     cuts: ClassVar = False
@@ -96,11 +101,13 @@ class ServiceFront:
         plan, machine = deployment.wanted.plan, deployment.machine_at(deployment.wanted.number)
         there = self.replicas(machine) if machine and "id" in machine.attributes else 0
         left = plan.chosen.replicas - there if plan else 0
-        if left <= 0:
+        if plan is None or left <= 0:
             return there
         room = self.room(deployment, deployment.wanted, left)
         most = left if added is None else min(left, max(room.there, added))
-        return there + self._fitting(room, deployment, most)
+        fits = there + self._fitting(room, deployment, most)
+        starts = deployment.rolling and fits < plan.chosen.replicas
+        return plan.chosen.replicas if starts and _all_at_once(deployment, plan, fits) else fits
 
     def _fitting(self, room: Room, deployment: Deployment, most: int) -> int:
         """Return for how many more replicas there is room within the budget, on nodes and by the quotas."""
@@ -109,9 +116,11 @@ class ServiceFront:
         path = Objects(self.api, DEPLOYMENT).path(machine.attributes["id"]) if machine else ""
         live = self.api.get(path, "reading the deployment", LiveDeployment.of) if path else None
         each = live.pod_needs if live else {}
+        new = deployment.machine_at(deployment.wanted.number)
+        billed = self.billed(new, room) if new and "id" in new.attributes else None
 
         def short(number: int) -> bool:
-            found = (*room.findings(number, budget=budget), *short_of_quota(self.api, each, number))
+            found = (*room.findings(number, budget=budget, billed=billed), *short_of_quota(self.api, each, number))
             return any(item.severity == "error" for item in found)
 
         return next((number for number in range(min(most, room.there + room.added), 0, -1) if not short(number)), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.launch import KubernetesLaunch
     from tgi_deploy.targets.kubernetes.nodes import Node
     from tgi_deploy.targets.kubernetes.placement import Room
+    from tgi_deploy.targets.kubernetes.pods import Pod
     from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.protocol import (
         AccountRequest,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
         TargetContext,
     )
     from tgi_deploy.values.base import Value
-    from tgi_deploy.values.deployment import Deployment, Revision
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.request import Replicas
@@ -155,24 +157,34 @@ class KubernetesTarget:
         return autoscaler_state(self.cloud(machine.place).api, machine.attributes["id"])
 
     def headroom(self, deployment: Deployment, running: int, replicas: Replicas) -> Headroom:
-        from tgi_deploy.targets.kubernetes.placement import added_usd_per_hour  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.kubernetes.quotas import short_of_quota  # noqa: PLC0415
+        from tgi_deploy.targets.kubernetes.quotas import short_of_quota  # noqa: PLC0415 -- startup time
 
         machine, plan = deployment.machine, deployment.plan
         found = self.cloud(machine.place).live(machine.attributes["id"]) if machine else None
         if machine is None or plan is None or found is None:
-            missing = error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
-            return Headroom(problems=(missing,))
+            hint = f"'tgi-deploy status {deployment.name}' shows why"
+            return Headroom(problems=(error("no_pod", f"'{deployment.name}' does not run", hint=hint),))
         nodes, pods = self._nodes_now(machine.place), [pod for pod in found[1] if pod.counts]
         room = self._room_on(nodes, deployment, deployment.current, replicas.most or replicas.least)
-        pending = 0 if room.new is None else room.new.usd_per_hour * sum(not pod.node for pod in pods)
-        added = added_usd_per_hour(nodes, {pod.node for pod in pods}, self.catalog()) + pending
+        added = self._added_usd_per_hour(nodes, pods, room)
         billed = max(plan.cost.usd_per_hour * len(pods) / plan.chosen.replicas, added)
         room = replaced(room, there=room.there + running)
         headroom = room.headroom(replicas, budget=plan.requirements.budget_usd_per_hour, billed=billed)
         api, most = self.cloud(machine.place).api, (replicas.most or replicas.least) - running
         quotas = short_of_quota(api, found[0].pod_needs, replicas.least - running, most=most, running=running)
         return replaced(headroom, problems=(*headroom.problems, *quotas))
+
+    def _billed(self, machine: ResourceRecord, room: Room) -> Decimal:
+        """Return the price of the nodes that were added for a Deployment's pods, or that they wait for."""
+        found = self.cloud(machine.place).live(machine.attributes["id"]) if room.new is not None else None
+        pods = [] if found is None else [pod for pod in found[1] if pod.counts]
+        return self._added_usd_per_hour(self._nodes_now(machine.place), pods, room) if pods else Decimal(0)
+
+    def _added_usd_per_hour(self, nodes: Sequence[Node], pods: Sequence[Pod], room: Room) -> Decimal:
+        from tgi_deploy.targets.kubernetes.placement import added_usd_per_hour  # noqa: PLC0415 -- startup time
+
+        pending = 0 if room.new is None else room.new.usd_per_hour * sum(not pod.node for pod in pods)
+        return added_usd_per_hour(nodes, {pod.node for pod in pods}, self.catalog()) + pending
 
     def rejection(self, plan: Plan) -> InputError | None:
         if plan.chosen.offer.market == "owned":
@@ -226,7 +238,7 @@ class KubernetesTarget:
         place = deployment.region
         if not Place.of(place).context:
             return None
-        return ServiceFront(api=self.cloud(place).api, room=self._room, running=self.running)
+        return ServiceFront(api=self.cloud(place).api, room=self._room, billed=self._billed, running=self.running)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:  # noqa: ARG002 -- it has no template
         from tgi_deploy.targets.kubernetes.artifacts import render_artifact  # noqa: PLC0415 -- startup time

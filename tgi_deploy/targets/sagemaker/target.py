@@ -146,18 +146,16 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         if busy is not None or price is None or deployment.plan is None or _range_of(deployment).varies:
             return Headroom(problems=(busy,) if busy is not None else ())
         plan, most = deployment.plan, replicas.most or replicas.least
-        budget, total = plan.requirements.budget_usd_per_hour, price * most / plan.chosen.replicas
-        if budget is not None and total > budget:
-            message = f"{plural(most, 'machine')} would cost {rate(total)}: the budget is {rate(budget)}"
-            hint = f"run the same 'up' with a larger --budget and --replicas {replicas.words}"
-            return Headroom(problems=(error("over_budget", message, hint),))
         # More machines may come from any pool.
         highest = max(pool.machine_usd_per_hour or price for pool in deployment.current.pools)
-        return Headroom(
-            added_usd_per_hour=highest * max(0, most - running) / plan.chosen.replicas,
-            estimated=deployment.estimated,
-            price_date=plan.chosen.price_date,
-        )
+        added = highest * max(0, most - running) / plan.chosen.replicas
+        budget, total = plan.requirements.budget_usd_per_hour, price * min(most, running) / plan.chosen.replicas + added
+        if budget is not None and total > budget:
+            some = "up to " if highest > price else ""
+            message = f"{plural(most, 'machine')} would cost {some}{rate(total)}: the budget is {rate(budget)}"
+            hint = f"run the same 'up' with a larger --budget and --replicas {replicas.words}"
+            return Headroom(problems=(error("over_budget", message, hint),))
+        return Headroom(added_usd_per_hour=added, estimated=deployment.estimated, price_date=plan.chosen.price_date)
 
     def _busy(self, deployment: Deployment) -> Problem | None:
         """Return the error while SageMaker changes the endpoint."""

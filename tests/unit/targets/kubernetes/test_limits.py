@@ -235,3 +235,27 @@ def test_a_changed_idle_timeout_counts_from_then(program: dict[str, Any]):
     assert not idle.look(None, 60, dict, 0)
     assert not idle.look(120, 60, lambda: page(0), 1000)
     assert idle.look(120, 60, lambda: page(0), 1120)
+
+
+@pytest.mark.parametrize(
+    ("subsets", "deleted"),
+    [
+        (None, ["service", "account"]),
+        ([{"notReadyAddresses": [{"ip": "10.0.0.1"}]}], ["service", "account"]),
+        ([{"addresses": [{"ip": "10.0.0.1"}]}], ["account"]),
+    ],
+    ids=["no pod", "no pod that is ready", "a pod of another revision"],
+)
+def test_the_service_stays_while_another_revision_takes_its_requests(
+    program: dict[str, Any], subsets: object, deleted: list[str]
+):
+    calls: list[str] = []
+
+    def call(_account: str, method: str, path: str, _body: object = None) -> tuple[int, None, dict[str, object]]:
+        if method == "DELETE":
+            calls.append(path)
+        return 200, None, {"subsets": subsets}
+
+    program["end"].__globals__["call"] = call
+    program["end"]("account-folder", "endpoints", ["service", "account"])
+    assert calls == deleted

@@ -295,6 +295,7 @@ def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
     done = scale(account.context, "demo", exactly(3))
     assert (done.before, done.replicas) == (exactly(1), exactly(3))
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    assert "this costs up to $3.722/h more" in account.around.recorder.lines
     assert done.deployment.usd_per_hour == 3 * plan().chosen.cost.usd_per_hour
     account.up(plan=ranged(3, 3, 3))
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
@@ -325,6 +326,15 @@ def test_the_price_of_more_machines_is_that_of_the_costliest_pool(account):
     more = replaced(more, request=replaced(more.request, replicas=exactly(3)))
     account.up(plan=more, confirm=lambda proposal: bool(shown.append(proposal)))
     assert shown[0].added_usd_per_hour == 6
+
+
+def test_more_machines_of_the_costliest_pool_have_to_fit_the_budget(account):
+    made = pooled("1", "3")
+    account.up(plan=replaced(made, request=replaced(made.request, budget_usd_per_hour=Decimal("6.9"))))
+    with pytest.raises(DeployError, match=r"3 machines would cost up to \$7.00/h: the budget is \$6.90/h"):
+        scale(account.context, "demo", exactly(3))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 1
+    scale(account.context, "demo", exactly(2))
 
 
 @pytest.mark.parametrize(("number", "fits"), [(2, True), (3, False)])
