@@ -17,9 +17,9 @@ from builders.sandboxed import Program
 from tgi_deploy.sandbox import control
 
 SPEED = 20.0
-STREAMS = 3
+STREAMS = 2
 # So that at any moment one of them has just begun.
-APART_S = 3.5
+APART_S = 5
 LEAST_S = 100
 NAME = "tgi-deploy-demo"
 UP = (

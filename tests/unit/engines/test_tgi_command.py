@@ -55,7 +55,7 @@ def prefills_in_chunks(candidate: Candidate, release: TgiRelease, request: Reque
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", some(shared_catalog().release_versions(), 8))
+@pytest.mark.parametrize("version", some(shared_catalog().release_versions(), 5))
 def test_launcher_and_router_accept_every_command(version: str) -> None:
     catalog = shared_catalog()
     release = catalog.release(version)

@@ -98,7 +98,7 @@ def mounted() -> Iterator[Mounts | None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "end"), some([(name, end) for name in CONDITIONS for end in ENDS], 30))
+@pytest.mark.parametrize(("name", "end"), some([(name, end) for name in CONDITIONS for end in ENDS], 20))
 def test_a_limit_acts_neither_early_nor_late(tmp_path: Path, mounted: Mounts | None, name: str, end: str):
     """At most five seconds early or late."""
     condition = CONDITIONS[name]
