@@ -50,15 +50,12 @@ _MAX_NESTED: Final = 3
 # The message is at the ends of a long line; in between are users' prompts and images.
 _HEAD_CHARS: Final = 6144
 _TAIL_CHARS: Final = 2048
-_STAMPED: Final = re.compile(
-    r"(?:(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s+(?:\|\s*)?)?"
-    r"(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
-)
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+# Without it, a message that comes again, as health checks do, is known already.
+_LEADING_STAMP: Final = re.compile(rf"(?P<stamp>{_STAMP.pattern})(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s+(?:\|\s*)?")
+_STAMPED: Final = re.compile(rf"(?:{_LEADING_STAMP.pattern})?(?P<level>{_LEVEL_WORD})")
 # The dumped stderr of a process that died begins with its own log records; the rest shows how it died.
 _LOGURU: Final = re.compile(rf"{_STAMPED.pattern}\s+\| \S+:\S+:\d+ - ")
-# Without it, a message that comes again, as health checks do, is known already.
-_LEADING_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s+(?:\|\s*)?")
-_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 # Daemons written in Go, and pretty-printed JSON records.
 _LOGFMT: Final = re.compile(r"^(?:time=\"?[\d:TZ.+-]+\"? level=|\"level\":\s*\")(?P<level>\w+)(?: |\",?$)")
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "ERROR", "FATAL": "ERROR", "PANIC": "ERROR"}

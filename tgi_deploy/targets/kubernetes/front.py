@@ -13,7 +13,7 @@ from tgi_deploy.targets.kubernetes.manifests import REVISION, common_labels, lab
 from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
 from tgi_deploy.targets.kubernetes.options import KEY_MARK, KubernetesOptions
 from tgi_deploy.targets.kubernetes.pods import LiveDeployment, replicas_of
-from tgi_deploy.targets.kubernetes.quotas import short_of_quota
+from tgi_deploy.targets.kubernetes.quotas import allowed
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, EXPOSING, SERVICE
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import as_value
@@ -120,10 +120,10 @@ class ServiceFront:
         billed = self.billed(new, room) if new and "id" in new.attributes else None
 
         def short(number: int) -> bool:
-            found = (*room.findings(number, budget=budget, billed=billed), *short_of_quota(self.api, each, number))
-            return any(item.severity == "error" for item in found)
+            return any(item.severity == "error" for item in room.findings(number, budget=budget, billed=billed))
 
-        return next((number for number in range(min(most, room.there + room.added), 0, -1) if not short(number)), 0)
+        fits = next((number for number in range(min(most, room.there + room.added), 0, -1) if not short(number)), 0)
+        return allowed(self.api, each, fits) if fits else 0
 
     def share(self, deployment: Deployment) -> None:
         Services(self.api).select(object_name(deployment.name), None)

@@ -135,21 +135,32 @@ def short_of_quota(
     concerned = [limit for limit in found if limit.resource in each]
     freed = _freed(api, replaces) if concerned and replaces else {}
 
-    def lacking(number: int) -> str:
-        short = "; ".join(
-            f"{limit}, and {_plain(each[limit.resource] * number)} needed"
-            for limit in concerned
-            if not limit.priority and limit.left + freed.get(limit.resource, Decimal(0)) < each[limit.resource] * number
-        )
-        return short and f"the ResourceQuota of {api.place.namespace} leaves too little: {short}"
-
-    if number > 0 and (what := lacking(number)):
-        yield error("cluster_quota", what, HINT)
-    elif most > number and (what := lacking(most)):
-        yield no_room_to_grow(most + running, what)
+    too_little = f"the ResourceQuota of {api.place.namespace} leaves too little"
+    if number > 0 and (what := _lacking(concerned, each, number, freed)):
+        yield error("cluster_quota", f"{too_little}: {what}", HINT)
+    elif most > number and (what := _lacking(concerned, each, most, freed)):
+        yield no_room_to_grow(most + running, f"{too_little}: {what}")
     by_class = sorted({limit.quota for limit in concerned if limit.priority})
     if by_class:
         yield warning("not_checked", f"quotas for priority classes are not compared: {', '.join(by_class)}", HINT)
+
+
+def allowed(api: Api, each: Mapping[str, Decimal], most: int) -> int:
+    """Return how many more pods, at most `most`, the quotas leave room for; quotas that can't be read count as none."""
+    try:
+        concerned = [limit for limit in limits(api) if limit.resource in each]
+    except ClusterRefusedError:
+        return most
+    return next((number for number in range(most, 0, -1) if not _lacking(concerned, each, number, {})), 0)
+
+
+def _lacking(concerned: Iterable[Limit], each: Mapping[str, Decimal], number: int, freed: Mapping[str, Decimal]) -> str:
+    """Return the limits that leave too little for so many pods; empty if none does."""
+    return "; ".join(
+        f"{limit}, and {_plain(each[limit.resource] * number)} needed"
+        for limit in concerned
+        if not limit.priority and limit.left + freed.get(limit.resource, Decimal(0)) < each[limit.resource] * number
+    )
 
 
 def _freed(api: Api, name: str) -> Mapping[str, Decimal]:
