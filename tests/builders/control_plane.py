@@ -5,6 +5,7 @@ Suites that need it import the fixtures in their conftest: `from builders.contro
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import ssl
@@ -17,7 +18,7 @@ import pytest
 import yaml
 from builders import waiting
 from urllib3 import PoolManager
-from websockets.sync.client import connect
+from websockets.asyncio.client import connect
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.kubernetes import CERTIFICATE, ENGINE, KUBECONFIG, access
@@ -64,11 +65,19 @@ class Plane:
         assert status < 300, data
         return json.loads(data)
 
-    def stream(self, path, protocol="v4.channel.k8s.io"):
-        """Connect to a subresource that speaks WebSocket."""
+    def messages(self, path, sent=b"", protocol="v4.channel.k8s.io"):
+        """Return all messages of a subresource that speaks WebSocket, after sending it one."""
         tls = ssl.create_default_context(cafile=str(self.home / CERTIFICATE))
         address = urlsplit(self.server)._replace(scheme="wss").geturl() + path
-        return connect(address, ssl=tls, additional_headers=self.headers, subprotocols=[protocol], proxy=None)
+        how = {"ssl": tls, "additional_headers": self.headers, "subprotocols": [protocol], "proxy": None}
+
+        async def exchanged():
+            async with connect(address, **how) as link:
+                if sent:
+                    await link.send(sent)
+                return [message async for message in link]
+
+        return asyncio.run(exchanged())
 
     def engines(self, **settings):
         """Change the speed and the faults of the engines that start from now on."""

@@ -59,10 +59,9 @@ def launched(namespace, replicas, **how):
 def answer_of(namespace, pod):
     """Return the body of `/info` through a port-forward to this pod."""
     path = namespace.path("pods", f"{pod['metadata']['name']}/portforward") + "?ports=8080"
-    with namespace.plane.stream(path) as link:
-        link.send(b"\x00GET /info HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n\r\n")
-        messages = [message for message in link if len(message) > 3]
-    return json.loads(b"".join(message[1:] for message in messages).partition(b"\r\n\r\n")[2])
+    request = b"GET /info HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n\r\n"
+    pieces = [message[1:] for message in namespace.plane.messages(path, b"\x00" + request) if len(message) > 3]
+    return json.loads(b"".join(pieces).partition(b"\r\n\r\n")[2])
 
 
 def test_a_deployment_over_four_nodes_becomes_ready_and_each_pod_answers(namespace):
@@ -160,8 +159,8 @@ def test_logs_and_commands_reach_the_container_through_the_api_server(namespace)
     _, tail = namespace.plane.ask("GET", f"{path}/log?tailLines=2&timestamps=true")
     assert [line.partition(b" ")[2] for line in tail.splitlines()] == whole.splitlines()[-2:]
     command = f"{path}/exec?stdout=true&stderr=true&command=sh&command=-c&command=echo+$GREETING%3Bexit+3"
-    with namespace.plane.stream(command, "v5.channel.k8s.io") as link:
-        channels = {message[0]: message[1:] for message in link if len(message) > 1}
+    messages = namespace.plane.messages(command, protocol="v5.channel.k8s.io")
+    channels = {message[0]: message[1:] for message in messages if len(message) > 1}
     assert channels[1] == b"hello $(NAME) $(NAME)\n"
     assert json.loads(channels[3])["details"]["causes"] == [{"reason": "ExitCode", "message": "3"}]
 

@@ -38,10 +38,11 @@ async def _forward(address: str, port: int, caller: asyncio.StreamReader, answer
     except OSError:
         answer.transport.abort()
         return
-    await asyncio.gather(_copy(caller, request), _copy(engine, answer))
+    await asyncio.gather(relay(caller, request), relay(engine, answer))
 
 
-async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def relay(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Pass bytes on until either side ends, then close the sink."""
     with suppress(OSError):
         while data := await source.read(_CHUNK_BYTES):
             sink.write(data)

@@ -6,13 +6,14 @@ port-forward, is not supported.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
 import subprocess
 import threading
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +23,8 @@ from websockets.http11 import Request
 from websockets.protocol import Protocol, Side
 from websockets.server import ServerProtocol
 from websockets.sync.connection import Connection
+
+from tgi_deploy.sandbox.guest.tls_proxy import relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,15 +41,16 @@ _CONNECT_S: Final = 5.0
 _BACKLOG: Final = 128
 
 
-class Kubelet(ThreadingHTTPServer):
-    """`pod` returns a pod by its namespace and name. `certificate` is the API server's, with its key."""
+class Kubelet:
+    """`pod` returns a pod by its namespace and name. `certificate` is the API server's, with its key.
 
-    daemon_threads = True
-    request_queue_size = _BACKLOG
+    One thread has all TLS connections, because OpenSSL does not allow two to use one at once. Each caller's bytes pass
+    on through a pair of sockets to a thread of its own.
+    """
 
     def __init__(self, pod: Callable[[str, str], Pod | None], certificate: Path, key: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
         self.pod = pod
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(certificate, key)
         self._context.load_verify_locations(certificate)
@@ -54,20 +58,29 @@ class Kubelet(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        return int(self.server_address[1])
+        return int(self._listener.getsockname()[1])
 
-    def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection; its thread shakes hands."""
-        link, address = super().get_request()
-        return self._context.wrap_socket(link, server_side=True, do_handshake_on_connect=False), address
+    def serve_forever(self) -> None:
+        asyncio.run(self._serve())
 
-    def handle_error(self, _request: Any, _client_address: Any) -> None:  # noqa: ANN401 -- as declared
-        """Ignore callers that went away or have no certificate."""
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._accept, sock=self._listener, ssl=self._context, backlog=_BACKLOG)
+        await server.serve_forever()
+
+    async def _accept(self, caller: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        near, far = socket.socketpair()
+        threading.Thread(target=self._handle, args=(near,), daemon=True).start()
+        reply, request = await asyncio.open_connection(sock=far)
+        await asyncio.gather(relay(caller, request), relay(reply, answer))
+
+    def _handle(self, link: socket.socket) -> None:
+        with link, suppress(OSError):  # a caller that goes away
+            _Handler(link, link.getsockname(), self)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Kubelet
+    server: Kubelet  # type: ignore[assignment]  # not one of `socketserver`
 
     def do_GET(self) -> None:
         """Answer `/containerLogs/NAMESPACE/POD/CONTAINER`, `/exec/…` and `/portForward/…`."""

@@ -6,15 +6,15 @@ on channel 1; the first message on each is the port's number: k8s.io/kubelet/pkg
 
 from __future__ import annotations
 
-import socket
+import asyncio
 import threading
-import time
 from contextlib import suppress
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
-from websockets.sync.client import connect
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.kubernetes.pods import serving
@@ -25,7 +25,7 @@ from tgi_deploy.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from websockets.sync.client import ClientConnection
+    from websockets.asyncio.client import ClientConnection
 
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.transport import Transport
@@ -41,48 +41,57 @@ _WAITING: Final = 512
 
 
 class Forwards:
-    """Ports stay open until the process ends. `cloud` and `transport` return those of a place."""
+    """Ports stay open until the process ends. `cloud` and `transport` return those of a place.
+
+    All connections belong to one thread: OpenSSL does not allow two threads to use a TLS connection at once, and a
+    blocking client of WebSockets reads in one and writes in another.
+    """
 
     def __init__(self, cloud: Callable[[str], KubernetesCloud], transport: Callable[[str], Transport]) -> None:
         self._cloud = cloud
         self._transport = transport
         self._lock = threading.Lock()
-        self._ports: dict[TunnelEnd, int] = {}
+        self._servers: dict[TunnelEnd, asyncio.Server] = {}
 
     def local_port(self, end: TunnelEnd) -> int:
-        """Return the port of this computer that leads there. While no pod runs, connections to it are reset."""
+        """Return the port of this computer that leads there. While no pod runs, connections to it are closed."""
         with self._lock:
-            if end not in self._ports:
-                listening = socket.create_server(("127.0.0.1", 0), backlog=_WAITING)
-                self._ports[end] = listening.getsockname()[1]
-                threading.Thread(target=self._serve, args=(listening, end), name="forward", daemon=True).start()
-            return self._ports[end]
+            if end not in self._servers:
+                listening = asyncio.start_server(partial(self._carry, end), "127.0.0.1", 0, backlog=_WAITING)
+                self._servers[end] = asyncio.run_coroutine_threadsafe(listening, self._loop).result()
+            return int(self._servers[end].sockets[0].getsockname()[1])
 
-    def _serve(self, listening: socket.socket, end: TunnelEnd) -> None:
-        while True:
-            near, _ = listening.accept()
-            threading.Thread(target=self._carry, args=(near, end), name="forwarded", daemon=True).start()
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="forward", daemon=True).start()
+        return loop
 
-    def _carry(self, near: socket.socket, end: TunnelEnd) -> None:
-        with near:
-            try:
-                with self._open(end) as far:
-                    _exchange(near, far)
-            except (DeployError, ReplyError, OSError, WebSocketException, ValueError) as error:
-                CALLS.info("forwarding to %s: %s", end.machine_id, one_line(str(error)))
+    async def _carry(self, end: TunnelEnd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with await self._open(end) as far:
+                await _exchange(reader, writer, far)
+        except (DeployError, ReplyError, OSError, WebSocketException, ValueError) as error:
+            CALLS.info("forwarding to %s: %s", end.machine_id, one_line(str(error)))
+        finally:
+            writer.close()
 
-    def _open(self, end: TunnelEnd) -> ClientConnection:
+    async def _open(self, end: TunnelEnd) -> ClientConnection:
         """Connect to the container port of the newest ready pod. A failure is retried: nothing has been sent yet.
 
         Raises DeployError `no_pod` or of the API, OSError, WebSocketException.
         """
         for _ in range(_TRIES - 1):
             with suppress(DeployError, OSError, WebSocketException):
-                return self._connected(end)
-            time.sleep(_AGAIN_S)
-        return self._connected(end)
+                return await self._connected(end)
+            await asyncio.sleep(_AGAIN_S)
+        return await self._connected(end)
 
-    def _connected(self, end: TunnelEnd) -> ClientConnection:
+    async def _connected(self, end: TunnelEnd) -> ClientConnection:
+        return await (await asyncio.to_thread(self._connection, end))
+
+    def _connection(self, end: TunnelEnd) -> connect:
+        """Return a connection to the newest ready pod, to be opened by awaiting it. Asks the API server for the pod."""
         cloud, transport = self._cloud(end.place), self._transport(end.place)
         found = cloud.workload(end.machine_id)
         pod = serving(found[1]) if found else None
@@ -91,53 +100,52 @@ class Forwards:
             raise DeployError("no_pod", why, hint="'tgi-deploy status NAME' shows why")
         container = found[0].part("spec").part("template").part("spec").first("containers")
         port = container.first("ports").integer("containerPort")
-        return _connected(transport, f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}")
+        return _connection(transport, f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}")
 
 
-def _connected(transport: Transport, path: str) -> ClientConnection:
+def _connection(transport: Transport, path: str) -> connect:
     address = urlsplit(transport.server)
     secure = address.scheme == "https"
     return connect(
         address._replace(scheme="wss" if secure else "ws").geturl() + path,
-        ssl=transport.tls if secure else None,
-        server_hostname=transport.server_name or None if secure else None,
         additional_headers=transport.headers(),
         subprotocols=[_PROTOCOL],  # type: ignore[list-item]  # a NewType of str
         open_timeout=_OPEN_S,
         max_size=None,
         compression=None,
         proxy=None,
+        ssl=transport.tls if secure else None,
+        server_hostname=transport.server_name or None if secure else None,
     )
 
 
-def _exchange(near: socket.socket, far: ClientConnection) -> None:
-    threading.Thread(target=_outward, args=(near, far), name="outward", daemon=True).start()
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, far: ClientConnection) -> None:
+    outward = asyncio.create_task(_outward(reader, far))
     try:
-        _inward(far, near)
+        await _inward(far, writer)
     finally:
-        with suppress(OSError):
-            near.shutdown(socket.SHUT_RDWR)  # ends the other thread's wait
+        outward.cancel()
 
 
-def _outward(near: socket.socket, far: ClientConnection) -> None:
+async def _outward(reader: asyncio.StreamReader, far: ClientConnection) -> None:
     """Send what a program here writes. Its end ends the connection: the protocol can't close one direction."""
     with suppress(OSError, WebSocketException):
-        while piece := near.recv(_PIECE):
-            far.send(bytes([_DATA]) + piece)
-    with suppress(OSError, WebSocketException):
-        far.close()
+        while piece := await reader.read(_PIECE):
+            await far.send(bytes([_DATA]) + piece)
+    await far.close()
 
 
-def _inward(far: ClientConnection, near: socket.socket) -> None:
+async def _inward(far: ClientConnection, writer: asyncio.StreamWriter) -> None:
     """Pass on what the pod sends. Raises ValueError for an error on the other channel, which ends the connection."""
     announced: set[int] = set()
-    for message in far:
+    async for message in far:
         channel, data = message[0], message[1:]
         if not isinstance(channel, int) or not isinstance(data, bytes):
             return
         if channel not in announced:
             announced.add(channel)
         elif channel == _DATA:
-            near.sendall(data)
+            writer.write(data)
+            await writer.drain()
         elif data:
             raise ValueError(bytes(data).decode("utf-8", "replace"))
