@@ -1,15 +1,31 @@
-"""Passes errors from one thread to another."""
+"""Calls in threads that the end of the process does not wait for, unlike those of an executor."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 
-class errors_into:  # noqa: N801 -- a context manager, used as a function
-    """Store any exception raised in the block, even an unexpected one, in the future."""
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Start a call, and return the future of its result or of any exception, even an unexpected one."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        with _errors_into(future):
+            future.set_result(call())
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+class _errors_into:  # noqa: N801 -- a context manager, used as a function
+    """Store any exception raised in the block in the future."""
 
     def __init__(self, future: Future[Any]) -> None:
         self.future = future

@@ -10,18 +10,16 @@ from __future__ import annotations
 import http.client
 import importlib
 import logging
-import threading
 import time
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from huggingface_hub import get_session
 
-from tgi_deploy.futures import errors_into
+from tgi_deploy.futures import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,14 +71,8 @@ def get(url: str, headers: Mapping[str, str], *, most_bytes: int, deadline: Dead
         TimeoutError: when `deadline` has passed.
         transport_errors(): when the request can't be made.
     """
-    answer: Future[Answer] = Future()
     session = get_session()  # one per thread, so that connections are reused
-
-    def ask() -> None:
-        with errors_into(answer):
-            answer.set_result(_get(session, url, headers, most_bytes, deadline))
-
-    threading.Thread(target=ask, daemon=True).start()
+    answer = in_thread(partial(_get, session, url, headers, most_bytes, deadline))
     try:
         return answer.result(timeout=max(0.0, deadline.left_s))
     except TimeoutError:

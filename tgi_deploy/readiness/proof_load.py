@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future
+from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import NotHealthyError, Problem
-from tgi_deploy.futures import errors_into
+from tgi_deploy.futures import in_thread
 from tgi_deploy.readiness.proof import ProofStep, first_event_ms, timed
 from tgi_deploy.values.probing import HttpReply, Reply
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.values.probing import ProbeRequest, Promise
 
-_Asked = Future[HttpReply]
 _MILLISECONDS: Final = 1000
 
 
@@ -116,17 +115,8 @@ def _together(endpoint: Endpoint, probes: Sequence[ProbeRequest]) -> list[tuple[
 
     An error in a user's thread is raised here.
     """
-    asked = [(probe, _Asked()) for probe in probes]
-
-    def ask(probe: ProbeRequest, future: _Asked) -> None:
-        with errors_into(future):
-            future.set_result(endpoint.client.ask(probe))
-
-    users = [threading.Thread(target=ask, args=item, daemon=True) for item in asked]
-    for user in users:
-        user.start()
-    for user in users:
-        user.join()
+    asked = [(probe, in_thread(partial(endpoint.client.ask, probe))) for probe in probes]
+    wait([future for _, future in asked])
     answers = [(future.result(), endpoint.meaning(probe, future.result())) for probe, future in asked]
     return [(answer, reply.tokens) for answer, reply in answers if isinstance(reply, Reply)]
 

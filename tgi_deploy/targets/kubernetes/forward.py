@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
@@ -18,6 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from tgi_deploy.errors import DeployError
+from tgi_deploy.futures import in_thread
 from tgi_deploy.targets.kubernetes.pods import serving
 from tgi_deploy.targets.kubernetes.transport import CALLS
 from tgi_deploy.targets.reply import ReplyError
@@ -89,7 +89,7 @@ class Forwards:
         return await self._connected(end)
 
     async def _connected(self, end: TunnelEnd) -> ClientConnection:
-        return await (await _in_thread(partial(self._connection, end)))
+        return await (await asyncio.wrap_future(in_thread(partial(self._connection, end))))
 
     def _connection(self, end: TunnelEnd) -> connect:
         """Return a connection to the newest ready pod, to be opened by awaiting it. Asks the API server for the pod."""
@@ -102,20 +102,6 @@ class Forwards:
         container = found[0].part("spec").part("template").part("spec").first("containers")
         port = container.first("ports").integer("containerPort")
         return _connection(transport, f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}")
-
-
-async def _in_thread(call: Callable[[], connect]) -> connect:
-    """Await a call that blocks. The process ends without waiting for its thread, unlike for an executor's."""
-    done: Future[connect] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(call())
-        except Exception as error:  # noqa: BLE001 -- raised where the call is awaited
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="lookup", daemon=True).start()
-    return await asyncio.wrap_future(done)
 
 
 def _connection(transport: Transport, path: str) -> connect:
