@@ -13,7 +13,7 @@ from tgi_deploy.engines.protocol import Invocable
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.context import address_of
 from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.operations.watching.lookup import known
+from tgi_deploy.operations.watching.lookup import known, stopped_error
 from tgi_deploy.targets.protocol import Invoking, Tunneling
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.deployment import TaggedDeployment
@@ -91,8 +91,10 @@ def _tunnel(context: Context, address: Address, record: ResourceRecord) -> str:
 
 
 def reached(context: Context, deployment: Deployment) -> tuple[Address, ResourceRecord]:
-    """Return the address and the machine behind it. Raises DeployError `no_endpoint`."""
+    """Return the address and the machine behind it. Raises DeployError `no_endpoint`, and `stopped`."""
     name, record = deployment.name, deployment.machine
+    if deployment.status == "stopped":
+        raise stopped_error(name)
     if deployment.endpoint is not None and record is not None and "id" in record.attributes:
         machine = context.with_certificate(record)
         return address_of(deployment.endpoint, machine), machine

@@ -14,7 +14,7 @@ from tgi_deploy.operations.watching.access import access_to, pinned
 from tgi_deploy.operations.watching.lookup import own_words
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.templating import render_text
-from tgi_deploy.text import option_duration
+from tgi_deploy.text import dated, option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
 from tgi_deploy.values.deployment import service_of
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
@@ -237,6 +237,7 @@ def _planned(plan: PlanDocument, subject: Subject, engine: Engine) -> dict[str, 
     """Return the values that only a plan has."""
     return {
         "chosen": plan.chosen,
+        "price_date": dated(plan.chosen.price_date, estimated=plan.chosen.estimated),
         "engine": plan.engine,
         "up_command": " ".join(_up_words(plan.requirements, subject)),
         "weights": plan.chosen.dtype if plan.chosen.quantize == "none" else plan.chosen.quantize,
