@@ -50,6 +50,14 @@ _LEAST_PAUSE_S: Final = 0.05
 _NEAR: Final = STARTUP_PHASES.index("loading")
 
 
+_OUTCOMES: Final = {
+    "refused": "refused the connection",
+    "reset": "reset the connection",
+    "timeout": "did not answer in time",
+    "distrusted": "presented another certificate",
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
     """The result of a health check. Refused, reset and timeout all mean that nothing listens yet.
@@ -69,7 +77,7 @@ class Probe:
     def __str__(self) -> str:
         if self.outcome == "no_tunnel":
             return f"no tunnel: {self.why}"
-        return f"answered {self.status}" if self.outcome == "status" else self.outcome
+        return f"answered {self.status}" if self.outcome == "status" else _OUTCOMES[self.outcome]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
