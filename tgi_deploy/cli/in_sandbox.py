@@ -21,7 +21,6 @@ COMMANDS: Final = (
     "diagnose", "runbook", "open", "ask", "exec", "doctor", "costs",
 )  # fmt: skip
 _LINE: Final = re.compile(rf"\btgi-deploy ({'|'.join(COMMANDS)})\b(?!-)(?![^'\n]* --sandbox)")
-_AWS_BLOCK: Final = re.compile(r"^```\n(?=aws )", re.MULTILINE)
 _HASH: Final = "sha256"
 
 
@@ -39,11 +38,6 @@ def in_sandbox(result: Result) -> Result:
 
 def with_option(text: str) -> str:
     return _LINE.sub(lambda found: f"{found[0]} --sandbox", text)
-
-
-def with_address(markdown: str) -> str:
-    """Return a page whose blocks of AWS commands start with the line that points them at the sandbox."""
-    return _AWS_BLOCK.sub('```\neval "$(tgi-deploy sandbox start)"   # the sandbox, not your account\n', markdown)
 
 
 def _problem(item: Problem) -> Problem:

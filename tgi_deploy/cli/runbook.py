@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.in_sandbox import with_address, with_option
+from tgi_deploy.cli.in_sandbox import with_option
 from tgi_deploy.cli.options import (
     name_option,
     out_option,
@@ -50,7 +50,7 @@ def runbook_command(
     where = {"sandbox": sandbox, "profiles_dir": profiles_dir, "templates_dir": templates_dir}
     with connected(**where) as (client, _):
         found = client.runbook(model, name=name, **request)
-    text = with_address(with_option(found.data.markdown)) if sandbox else found.data.markdown
+    text = with_option(found.data.markdown) if sandbox else found.data.markdown
     if out is None:
         return printed(found, text)
     write_file(out, text, what="the runbook")

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from tgi_deploy.cli import frame
-from tgi_deploy.cli.in_sandbox import COMMANDS, in_sandbox, with_address, with_option
+from tgi_deploy.cli.in_sandbox import COMMANDS, in_sandbox, with_option
 from tgi_deploy.cli.main import NAMES, ROOT
 from tgi_deploy.cli.options import sandbox_option
 from tgi_deploy.cli.output import Result
@@ -34,14 +34,6 @@ from tgi_deploy.errors import DeployError, Problem, warning
 )
 def test_a_line(line, reported):
     assert with_option(line) == reported
-
-
-def test_aws_commands_of_a_page_act_on_the_sandbox():
-    page = "Text:\n\n```\naws ec2 describe-instances\naws ec2 reboot-instances\n```\n\n```\ntgi-deploy list\n```\n"
-    first, second = with_address(page).split("```\n")[1::2]
-    assert first.splitlines()[0].startswith('eval "$(tgi-deploy sandbox start)"')
-    assert first.splitlines()[1:] == ["aws ec2 describe-instances", "aws ec2 reboot-instances"]
-    assert second == "tgi-deploy list\n"
 
 
 def test_the_list_covers_every_command_that_calls_a_cloud():

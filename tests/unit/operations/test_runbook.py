@@ -106,6 +106,15 @@ def test_a_recorded_deployment_lists_resources_and_removal_commands(around):
     assert "ADDRESS" not in text
 
 
+def test_the_clouds_own_commands_act_on_the_sandbox():
+    subject = planned()
+    text = runbook(subject, read_alerts("tgi"), Tgi(), sandbox=True)
+    starts = [block.splitlines()[1] for block in text.split("```")[1::2] if "\naws " in block]
+    assert starts
+    assert all(line.startswith('eval "$(tgi-deploy sandbox start)"') for line in starts)
+    assert "eval" not in page(subject)
+
+
 def test_every_price_of_a_runbook_has_its_date():
     subject = planned()
     chosen = subject.plan.chosen

@@ -196,9 +196,20 @@ def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:
             yield f"{end.seconds} s after its last request"
 
 
-def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templates_dir: Path | None = None) -> str:
-    """Return the page in Markdown. Raises InputError `bad_template` for an invalid template of the user."""
-    return render_text("runbook.md.j2", _values(subject, alerts, engine), templates_dir=templates_dir)
+def runbook(
+    subject: Subject,
+    alerts: Sequence[Alert],
+    engine: Engine,
+    *,
+    templates_dir: Path | None = None,
+    sandbox: bool = False,
+) -> str:
+    """Return the page in Markdown. With `sandbox`, the cloud's own commands are pointed at the sandbox first.
+
+    Raises InputError `bad_template` for an invalid template of the user.
+    """
+    values = {**_values(subject, alerts, engine), "sandbox": sandbox}
+    return render_text("runbook.md.j2", values, templates_dir=templates_dir)
 
 
 def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[str, Any]:

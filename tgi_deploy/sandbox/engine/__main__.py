@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speed", type=float, default=60.0, help="divides real durations; 1 is real time")
     parser.add_argument("--data", type=Path, help="folder mounted at /data; keeps what was downloaded")
     parser.add_argument("--environment-from-stdin", action="store_true", help="the container's, as a JSON object")
-    parser.add_argument("--fault", action="append", default=[], choices=list(map(str, Fault)), help="make go wrong")
+    parser.add_argument("--fault", action="append", default=[], choices=list(map(str, Fault)), help="inject a failure")
     parser.add_argument("launcher", nargs="*", help="the launcher's arguments, after --")
     return parser
 
@@ -73,7 +73,7 @@ def models_of(environ: Mapping[str, str]) -> Catalog:
 
 
 def _container(parser: argparse.ArgumentParser) -> tuple[Container, list[str]]:
-    """Return the container, and the launcher's arguments. Raises DeployError for what the catalog doesn't have."""
+    """Return the container, and the launcher's arguments. Raises DeployError for an unknown release or GPU."""
     options = parser.parse_args()
     host, _, port = options.listen.rpartition(":")
     if not host or not port.isdigit():
