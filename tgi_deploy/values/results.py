@@ -250,7 +250,7 @@ class AccessData(Value, frozen=True, kw_only=True):
 
     `tunnel` is a command that makes a remote port available here; empty if not needed. `unencrypted` describes
     unencrypted traffic. `certificate` is the SHA-256 of the only certificate to accept there; empty before its machine
-    has reported it, None without one.
+    has reported it, None without one. `first` is a command that the others need before them; empty if none.
     """
 
     name: str
@@ -260,6 +260,7 @@ class AccessData(Value, frozen=True, kw_only=True):
     tunnel: str
     unencrypted: str | None = None
     certificate: str | None = None
+    first: str = ""
 
 
 class AnswerData(Value, frozen=True, kw_only=True):

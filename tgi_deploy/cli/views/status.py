@@ -182,6 +182,7 @@ def access_text(access: AccessData) -> str:
         (
             access.url,
             "",
+            *([f"first   {access.first}"] if access.first else []),
             f"curl    {access.curl}",
             f'python  python3 -c "{access.python}"',
             *([f"sha256  {access.certificate} of its certificate"] if access.certificate else []),

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _QUESTION: Final = "What is a GPU?"
 _ANSWER_TOKENS: Final = 64
 _NAMELESS: Final = re.compile(r"'(diagnose|logs|status) NAME'")
+# Points the cloud's own tools at the sandbox.
+SANDBOX_FIRST: Final = 'eval "$(tgi-deploy sandbox start)"'
 _JSON: Final = "-H 'Content-Type: application/json'"
 
 
@@ -56,7 +58,7 @@ def access_to(context: Context, deployment: Deployment) -> AccessData:
         shell, python = target.invocation_lines(address, sent.body or {}, streamed=sent.streamed)
         return AccessData(
             name=deployment.name, url=url, curl=shell, python=python, tunnel="", unencrypted=unencrypted(deployment),
-            certificate=None,
+            certificate=None, first=SANDBOX_FIRST if context.loopback else "",
         )  # fmt: skip
     body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)

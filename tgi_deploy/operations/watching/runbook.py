@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.watching.access import access_to, pinned
+from tgi_deploy.operations.watching.access import SANDBOX_FIRST, access_to, pinned
 from tgi_deploy.operations.watching.lookup import own_words
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.templating import render_text
@@ -208,7 +208,7 @@ def runbook(
 
     Raises InputError `bad_template` for an invalid template of the user.
     """
-    values = {**_values(subject, alerts, engine), "sandbox": sandbox}
+    values = {**_values(subject, alerts, engine), "sandbox": SANDBOX_FIRST if sandbox else ""}
     return render_text("runbook.md.j2", values, templates_dir=templates_dir)
 
 
@@ -231,6 +231,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "region": subject.region,
         "url": subject.pinned_url,
         "curl": subject.access.curl if subject.access else None,
+        "first": subject.access.first if subject.access else "",
         "tunnel": subject.access.tunnel if subject.access else None,
         "unencrypted": subject.unencrypted,
         "ends": subject.ends,
