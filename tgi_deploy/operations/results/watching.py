@@ -285,6 +285,8 @@ def _row(row: Row) -> RowData:
         expires=row.expires,
         ends=ends_data(row.ends),
         owners=row.owners,
+        estimated=row.estimated,
+        price_dated=row.price_dated,
     )
 
 
