@@ -337,10 +337,10 @@ def region_notice(*, sandbox: bool) -> str | None:
 
 def catalog(profiles_dir: Path | None, *, offline: bool = False, service: str = "") -> Catalog:
     """Return the catalog, or that of a service. It reads unknown models from the hub, once per commit."""
-    from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- not needed for --help
+    from tgi_deploy.catalog.kept_models import CachedModels, models_folder  # noqa: PLC0415 -- not needed for --help
     from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- startup time
 
-    kept = KeptModels(models_folder(os.environ))
+    kept = CachedModels(models_folder(os.environ))
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
     return open_catalog(profiles_dir, more=kept if quiet else HubModels(kept, _hub), service=service)
 

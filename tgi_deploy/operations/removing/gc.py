@@ -306,7 +306,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
 
     with naming_what_is_left(context, left, again="the same 'gc' resumes it"):
         try:
-            sweep(context, tags, regions, note=ledger.add, patience=context.pace.deletion)
+            sweep(context, tags, regions, note=ledger.add, polling=context.pace.deletion)
         except LeftBehindError as error:
             items = error.left
             receipt = issue(context, unowned, ledger, regions, left=items)

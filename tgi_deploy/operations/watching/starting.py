@@ -37,10 +37,10 @@ def starting(
     except DeployError:
         return None
     cause = reading.forbids_ready or reading.cause_of_end
-    if reading.latest.exit_code is None and not reading.evident:
+    if reading.latest.exit_code is None and not reading.phase_seen:
         return Starting(phase="booting")
     # A console keeps only its last lines, and a traceback can fill it: then the cause alone shows the phase.
-    phase = reading.startup_phase if reading.evident or cause is None else cause.startup_phase
+    phase = reading.startup_phase if reading.phase_seen or cause is None else cause.startup_phase
     return Starting(
         phase=phase,
         detail=detail_of(phase, reading.progress, amount_mb=_image_mb(deployment)),

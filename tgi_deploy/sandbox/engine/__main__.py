@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.catalog import Catalog
-from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels
+from tgi_deploy.catalog.kept_models import KEPT_MODELS, CachedModels
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 def models_of(environ: Mapping[str, str]) -> Catalog:
     """Return the catalog with the hub models that were planned before, because the stub also replaces the hub."""
     kept = environ.get(KEPT_MODELS)
-    return Catalog.open(more=KeptModels(Path(kept)) if kept else None, engines=(Tgi(),))
+    return Catalog.open(more=CachedModels(Path(kept)) if kept else None, engines=(Tgi(),))
 
 
 def _container(parser: argparse.ArgumentParser) -> tuple[Container, list[str]]:
