@@ -337,10 +337,10 @@ def region_notice(*, sandbox: bool) -> str | None:
 
 def catalog(profiles_dir: Path | None, *, offline: bool = False, service: str = "") -> Catalog:
     """Return the catalog, or that of a service. It reads unknown models from the hub, once per commit."""
-    from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- not needed for --help
+    from tgi_deploy.catalog.kept_models import CachedModels, models_folder  # noqa: PLC0415 -- not needed for --help
     from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- startup time
 
-    kept = KeptModels(models_folder(os.environ))
+    kept = CachedModels(models_folder(os.environ))
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
     return open_catalog(profiles_dir, more=kept if quiet else HubModels(kept, _hub), service=service)
 
@@ -382,20 +382,24 @@ def _sandbox_cluster(home: Path) -> Path:
 
 
 @contextmanager
-def _sandbox_extra() -> Iterator[None]:
+def _sandbox_extra(doing: str = "starting the sandbox") -> Iterator[None]:
     """Raise InputError `extra_missing` if the block fails to import a package of the sandbox's extra."""
     try:
         yield
     except ImportError as error:
         from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- needed only if an extra is missing
 
-        raise extra_missing("sandbox", "starting the sandbox", error) from error
+        raise extra_missing("sandbox", doing, error) from error
 
 
 def sandbox_stop() -> bool:
-    from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
-
-    return control.stop(sandbox_home())
+    """Stop the sandbox; return whether there was one. Raises InputError `extra_missing`."""
+    home = sandbox_home()
+    if not home.exists():
+        return False
+    with _sandbox_extra("stopping the sandbox"):
+        from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
+    return control.stop(home)
 
 
 def rehearsable() -> tuple[RehearsedScenario, ...]:
@@ -411,8 +415,9 @@ def rehearsal(setup: Setup) -> Iterator[tuple[Context, Stage]]:
     from pathlib import Path  # noqa: PLC0415 -- startup time
     from tempfile import TemporaryDirectory  # noqa: PLC0415 -- see rehearsable()
 
-    from tgi_deploy.sandbox import control  # noqa: PLC0415 -- startup time
-    from tgi_deploy.sandbox.rehearsal import SandboxStage  # noqa: PLC0415 -- startup time
+    with _sandbox_extra():
+        from tgi_deploy.sandbox import control  # noqa: PLC0415 -- startup time
+        from tgi_deploy.sandbox.rehearsal import SandboxStage  # noqa: PLC0415 -- startup time
 
     with TemporaryDirectory(prefix="tgi-deploy-rehearsal-", ignore_cleanup_errors=True) as folder:
         home = Path(folder) / "sandbox"
@@ -423,9 +428,13 @@ def rehearsal(setup: Setup) -> Iterator[tuple[Context, Stage]]:
 
 
 def sandbox_status() -> SandboxInfo | None:
-    from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
-
-    return control.status(sandbox_home())
+    """Return the running sandbox; None if there is none. Raises InputError `extra_missing`."""
+    home = sandbox_home()
+    if not home.exists():
+        return None
+    with _sandbox_extra("looking for the sandbox"):
+        from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
+    return control.status(home)
 
 
 def recorded_names(*, sandbox: bool) -> tuple[str, ...]:

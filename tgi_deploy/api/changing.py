@@ -292,7 +292,7 @@ class Changing(Watching):
 
         if bool(names) == everything:
             raise InputError(
-                "bad_usage", "name one deployment, or give --all", hint="'tgi-deploy list' shows what exists"
+                "bad_usage", "name the deployments, or add --all", hint="'tgi-deploy list' shows what exists"
             )
         context, ask = self._look(), confirm or _yes
         again = " ".join(("tgi-deploy down", *(names or ("--all",))))

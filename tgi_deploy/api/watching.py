@@ -199,7 +199,7 @@ class Watching(Planning):
         if page is None:
             page = planned_page(texts, self._catalog(), os.environ, wiring.target_for, name)
         engine = wiring.engine_named(page.service.engine)
-        return runbook_result(page, engine, self._profiles_dir, self._templates_dir)
+        return runbook_result(page, engine, self._profiles_dir, self._templates_dir, sandbox=self._sandbox)
 
     def extend(
         self,

@@ -53,7 +53,7 @@ def models_folder(environ: Mapping[str, str]) -> Path:
     return folder / "models"
 
 
-class KeptModels:
+class CachedModels:
     """Profiles of cached models. Never contacts the hub."""
 
     def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:

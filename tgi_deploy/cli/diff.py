@@ -80,7 +80,8 @@ def diff_text(found: Comparison) -> str:
     if found.promises:
         lines = [line for change in found.promises for line in _change(change)]
         blocks.append("\n".join([heading("Request", plural(len(found.promises), "difference")), *lines]))
-    blocks += [table(header, [_row(metric) for metric in found.metrics], right=frozenset({1, 2, 3})).rstrip("\n")]
+    rows = [_row(metric) for metric in found.metrics]
+    blocks += [table(header, rows, right=frozenset({1, 2, 3})) + _prices(found)]
     if found.changes:
         lines = [line for change in found.changes for line in _change(change)]
         blocks.append("\n".join([heading("What is run", plural(len(found.changes), "difference")), *lines]))
@@ -88,6 +89,13 @@ def diff_text(found: Comparison) -> str:
         lines = [wrapped(f"{_mark(check)} {check.name}: {check.message}", rest="      ") for check in found.checks]
         blocks.append("\n".join([heading("Limits"), *lines]))
     return "\n\n".join(blocks) + "\n"
+
+
+def _prices(found: Comparison) -> str:
+    """Return the dates of the prices: a newer list alone can change the figures."""
+    if found.old_prices == found.new_prices:
+        return f"prices {found.new_prices}" if found.new_prices else "no prices"
+    return f"prices {found.old_prices or 'unknown'} (old) and {found.new_prices or 'unknown'} (new)"
 
 
 def _row(metric: MetricData) -> tuple[str, str, str, str]:

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 
 @command(
     "down",
-    examples=("tgi-deploy down llama3-13b", "tgi-deploy down --all --yes", "tgi-deploy down llama3-13b --region all"),
+    examples=(
+        "tgi-deploy down llama3-13b",
+        "tgi-deploy down chat code",
+        "tgi-deploy down --all --yes",
+        "tgi-deploy down llama3-13b --region all",
+    ),
 )
-@click.argument("name", required=False, shell_complete=complete.deployments)
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete.deployments)
 @click.option("--all", "everything", is_flag=True, help="Delete every deployment, recorded or known only from tags.")
 @asking_cloud_options
 @click.option(
@@ -36,11 +41,17 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @yes_option
 def down_command(
-    *, client: Client, progress: Progress, name: str | None, everything: bool, volumes: bool, dry_run: bool, yes: bool
+    *,
+    client: Client,
+    progress: Progress,
+    names: tuple[str, ...],
+    everything: bool,
+    volumes: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> Result:
-    """Delete all resources of a deployment, verify that none is left, then delete its record."""
+    """Delete all resources of deployments, verify that none is left, then delete their records."""
     ask = question(progress, dry_run=dry_run, yes=yes)
-    names = (name,) if name else ()
     try:
         with stoppable() as stops:
             found = client.down(*names, everything=everything, volumes=volumes, confirm=ask, stops=stops)

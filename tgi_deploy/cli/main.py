@@ -41,7 +41,7 @@ SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
         Entry("scale", "Change the number of replicas of a running deployment."),
         Entry("rollback", "Go back to the previous revision."),
         Entry("extend", "Set, change or remove the limits of a running deployment."),
-        Entry("down", "Delete a deployment, or all of them, and verify that nothing is left."),
+        Entry("down", "Delete deployments, or all of them, and verify that nothing is left."),
     ),
     "More": (
         Entry("list", "List deployments: recorded ones, and those found only in the cloud."),

@@ -79,10 +79,10 @@ def stoppable() -> Iterator[Stops]:
         yield stops
 
 
-def ask_removal(exists: tuple[RecordedResource, ...], quiet: Callable[[], None]) -> bool:
-    """Return whether to remove what an interrupted run created; without a terminal, always True."""
+def ask_removal(exists: tuple[RecordedResource, ...], quiet: Callable[[], None], *, yes: bool = False) -> bool:
+    """Return whether to remove what an interrupted run created; with `yes` and without a terminal, always True."""
     quiet()
-    if not can_ask():
+    if yes or not can_ask():
         return True
     click.echo(f"\ninterrupted; created so far: {', '.join(map(str, exists)) or 'nothing recorded yet'}", err=True)
     return asked("Remove what this run created?", default=True)

@@ -184,7 +184,7 @@ class Asking:
         return "remove" if asked("Remove what this run created?", default=True) else "keep"
 
     def on_interrupt(self, exists: tuple[RecordedResource, ...]) -> bool:
-        return ask_removal(exists, self._progress.stop)
+        return ask_removal(exists, self._progress.stop, yes=self._yes)
 
 
 def _cost(proposal: Proposal) -> str:

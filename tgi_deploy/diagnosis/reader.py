@@ -71,14 +71,14 @@ class LoggedError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineStart:
-    """The state of one engine start. `phase` is a position in STARTUP_PHASES; `evident`: a line names it.
+    """The state of one engine start. `phase` is a position in STARTUP_PHASES; `phase_seen`: a line names it.
 
     `exit_code`: -1 if the engine exited with an unknown code, None while it runs. `unmatched` is the first exception
     without a matching pattern. `restarts` are the phases that this start has begun.
     """
 
     phase: int = 0
-    evident: bool = False
+    phase_seen: bool = False
     restarts: frozenset[int] = frozenset()
     progress: Progress = field(default_factory=Progress)
     evidence: tuple[Evidence, ...] = ()
@@ -159,8 +159,8 @@ class Reading:
         return STARTUP_PHASES[self.latest.phase]
 
     @property
-    def evident(self) -> bool:
-        return self.latest.evident
+    def phase_seen(self) -> bool:
+        return self.latest.phase_seen
 
     @property
     def progress(self) -> Progress:
@@ -279,7 +279,7 @@ class _Reader:
 
     def _restart(self, index: int) -> None:
         again = index in self._now.restarts or index < self._now.phase
-        if self._now.exit_code is not None or (self._now.evident and again):
+        if self._now.exit_code is not None or (self._now.phase_seen and again):
             self._error_before = self._now.error or self._error_before
             self._earlier.append(self._finished())
             self._now, self._evidence = EngineStart(), []
@@ -289,10 +289,10 @@ class _Reader:
     def _reach(self, index: int) -> None:
         now = self._now
         if index <= now.phase:
-            self._now = now if now.evident else replace(now, evident=True)
+            self._now = now if now.phase_seen else replace(now, phase_seen=True)
             return
         failed = now.failed and index < READY
-        self._now = replace(now, phase=index, evident=True, unmatched=None, failed=failed, error=None)
+        self._now = replace(now, phase=index, phase_seen=True, unmatched=None, failed=failed, error=None)
         self._drop_completed(index)
 
     def _drop_completed(self, before: int) -> None:
@@ -344,7 +344,7 @@ class _Reader:
             return False
         if self._now.stopping and not pattern.machine:
             return False
-        if pattern.phases and self._now.evident:
+        if pattern.phases and self._now.phase_seen:
             return STARTUP_PHASES[self._now.phase] in pattern.phases
         return STARTUP_PHASES.index(pattern.phase) >= self._now.phase or not pattern.vague
 
@@ -360,12 +360,12 @@ class _Reader:
         )
         if pattern.forbids_ready:
             # Once the engine serves, the text may be a user's; without a visible start, that of a quiet record may be.
-            forbids = self._now.evident and not self._now.failed
-            pending = self._now.evident or line.level in _QUIET
+            forbids = self._now.phase_seen and not self._now.failed
+            pending = self._now.phase_seen or line.level in _QUIET
             return None if serving else replace(known, rank=known.rank + 1, pending=pending, forbids=forbids)
         if line.system:
             # The kernel and systemd write about other processes, too.
-            return replace(known, pending=pattern.vague and self._now.evident and self._now.phase >= _DOWNLOADING)
+            return replace(known, pending=pattern.vague and self._now.phase_seen and self._now.phase >= _DOWNLOADING)
         quiet = line.level in _QUIET and (serving or not line.inherited)
         if quiet or line.level == "WARN":
             shown = line.level == "WARN" or pattern.info
@@ -376,7 +376,7 @@ class _Reader:
     def _phase_of(self, pattern: FailurePattern) -> str:
         """Return the current phase if the failure can occur in it, else the one it belongs to."""
         first, last = STARTUP_PHASES.index(pattern.since), STARTUP_PHASES.index(pattern.phase)
-        here = self._now.evident and first <= self._now.phase <= last
+        here = self._now.phase_seen and first <= self._now.phase <= last
         return STARTUP_PHASES[self._now.phase] if here else pattern.home
 
     def _echoes(self, line: LogLine) -> bool:

@@ -12,7 +12,7 @@ from tgi_deploy.values.base import replaced
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.catalog.kept_models import KeptModels
+    from tgi_deploy.catalog.kept_models import CachedModels
     from tgi_deploy.catalog.repository import DirectorySource, ModelSource
     from tgi_deploy.values.model import Profile
 
@@ -35,7 +35,7 @@ class Hub(Protocol):
 class HubModels:
     """Profiles of hub models. `connect` is called only when the hub is needed."""
 
-    def __init__(self, kept: KeptModels, connect: Callable[[], Hub]) -> None:
+    def __init__(self, kept: CachedModels, connect: Callable[[], Hub]) -> None:
         self._kept, self._connect = kept, connect
 
     def resolve(self, hub_id: str, revision: str | None = None) -> Profile:
@@ -58,7 +58,7 @@ class HubModels:
             return replaced(kept, notice=f"{problem.message}; the cached commit {commit} is used")
 
     def of_folder(self, source: DirectorySource) -> Profile:
-        """Return the model in a folder. Raises like `KeptModels.of_folder`."""
+        """Return the model in a folder. Raises like `CachedModels.of_folder`."""
         return self._kept.of_folder(source)
 
     def _ask(self, hub_id: str, wanted: str) -> Profile:

@@ -76,7 +76,7 @@ class PhaseDeadlines:
         """Return when to give up. A phase inferred only from the machine's state has no deadline."""
         known = self.by_phase.get(state.phase)
         granted_s = 0.0 if self.hard else self._granted_s(state)
-        if known is None or not state.evident:
+        if known is None or not state.phase_seen:
             return self.overall_s + granted_s
         regular = state.since_s + known.deadline_s
         own = max(regular, self.stretched_to_s(state))

@@ -98,7 +98,7 @@ def timed_out(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines, nam
     reading, allowed = poll.reading, deadlines.of_phase(state.phase)
     finding = reading.findings[0] if reading.findings else None
     quiet_s = poll.at_s - state.moved_s
-    stalled = state.evident and 0 < allowed.stall_s <= quiet_s
+    stalled = state.phase_seen and 0 < allowed.stall_s <= quiet_s
     limit, allowed_s = _limit(state, poll, deadlines)
     last_line = finding.evidence if finding else reading.last_line
     message = (
@@ -124,7 +124,7 @@ def _limit(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines) -> tup
     """Return the limit that passed, in words and in seconds."""
     allowed = deadlines.of_phase(state.phase)
     own_s = max(allowed.deadline_s, deadlines.stretched_to_s(state) - state.since_s)
-    if not state.evident or poll.at_s < state.since_s + own_s:
+    if not state.phase_seen or poll.at_s < state.since_s + own_s:
         return f"the {deadlines.overall_s:.0f} s for all phases", deadlines.overall_s
     return f"the {own_s:.0f} s for this phase", own_s
 

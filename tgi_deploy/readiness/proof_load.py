@@ -27,7 +27,7 @@ _MILLISECONDS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
+class CacheCapacity:
     """Tokens of KV cache: predicted by the plan, required by the promise, and measured by the engine's log."""
 
     planned_tokens: int | None = None
@@ -62,14 +62,14 @@ class LoadReport:
     warnings: tuple[Problem, ...] = ()
 
 
-def prove_promise(endpoint: Endpoint, promise: Promise, room: Room, *, clock: Clock) -> LoadReport:
+def prove_load(endpoint: Endpoint, promise: Promise, capacity: CacheCapacity, *, clock: Clock) -> LoadReport:
     """Send the planned worst-case requests.
 
     Raises:
         NotHealthyError: `kv_capacity_short`, `longest_failed`, `together_failed`, `repeat_failed`, `unauthorized` or
             `engine_unreachable`.
     """
-    _check_room(room)
+    _check_capacity(capacity)
     probes = endpoint.engine.probes(promise)
     longest, together, repeat = (
         [probe for probe in probes if probe.step == step] for step in ("longest", "together", "repeat")
@@ -80,7 +80,7 @@ def prove_promise(endpoint: Endpoint, promise: Promise, room: Room, *, clock: Cl
     took = {"longest": longest_ms, "together": together_ms, "repeat": repeat_ms}
     return LoadReport(
         steps=tuple(ProofStep(name=name, took_ms=took_ms) for name, took_ms in took.items()),
-        measured=_measured(answers, together_ms / _MILLISECONDS, room),
+        measured=_measured(answers, together_ms / _MILLISECONDS, capacity),
         warnings=() if len(set(texts)) == 1 else (_DIFFERS,),
     )
 
@@ -92,15 +92,15 @@ _DIFFERS: Final = Problem(
 )
 
 
-def _check_room(room: Room) -> None:
-    if room.measured_tokens is None or room.measured_tokens >= room.required_tokens:
+def _check_capacity(capacity: CacheCapacity) -> None:
+    if capacity.measured_tokens is None or capacity.measured_tokens >= capacity.required_tokens:
         return
     raise NotHealthyError(
         "kv_capacity_short",
-        f"checking the engine's memory: its KV cache holds {room.measured_tokens} tokens, "
-        f"the plan needs {room.required_tokens}",
+        f"checking the engine's memory: its KV cache holds {capacity.measured_tokens} tokens, "
+        f"the plan needs {capacity.required_tokens}",
         hint="lower --context or --concurrency, or allow a larger machine",
-        data={"kv_capacity_tokens": room.measured_tokens, "required_kv_tokens": room.required_tokens},
+        data={"kv_capacity_tokens": capacity.measured_tokens, "required_kv_tokens": capacity.required_tokens},
     )
 
 
@@ -121,15 +121,15 @@ def _together(endpoint: Endpoint, probes: Sequence[ProbeRequest]) -> list[tuple[
     return [(answer, reply.tokens) for answer, reply in answers if isinstance(reply, Reply)]
 
 
-def _measured(answers: Sequence[tuple[HttpReply, int]], took_s: float, room: Room) -> Measured:
+def _measured(answers: Sequence[tuple[HttpReply, int]], took_s: float, capacity: CacheCapacity) -> Measured:
     waits = [wait_ms for answer, _ in answers if (wait_ms := first_event_ms(answer)) is not None]
     tokens = sum(count for _, count in answers)
     return Measured(
         first_token_ms=round(median(waits), 1) if waits else None,
         output_tokens_per_s=round(tokens / took_s, 1) if took_s > 0 else None,
         requests=len(answers),
-        kv_capacity_tokens=room.measured_tokens,
-        kv_capacity_planned_tokens=room.planned_tokens,
+        kv_capacity_tokens=capacity.measured_tokens,
+        kv_capacity_planned_tokens=capacity.planned_tokens,
     )
 
 

@@ -50,6 +50,14 @@ _LEAST_PAUSE_S: Final = 0.05
 _NEAR: Final = STARTUP_PHASES.index("loading")
 
 
+_OUTCOMES: Final = {
+    "refused": "refused the connection",
+    "reset": "reset the connection",
+    "timeout": "did not answer in time",
+    "distrusted": "presented another certificate",
+}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
     """The result of a health check. Refused, reset and timeout all mean that nothing listens yet.
@@ -69,7 +77,7 @@ class Probe:
     def __str__(self) -> str:
         if self.outcome == "no_tunnel":
             return f"no tunnel: {self.why}"
-        return f"answered {self.status}" if self.outcome == "status" else self.outcome
+        return f"answered {self.status}" if self.outcome == "status" else _OUTCOMES[self.outcome]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,7 +138,7 @@ class WaitState:
 
     phase: str = STARTUP_PHASES[0]
     since_s: float = 0.0
-    evident: bool = True
+    phase_seen: bool = True
     seen: bool = False
     unseen_since_s: float | None = None
     refused_since_s: float | None = None
@@ -154,17 +162,17 @@ def advance(state: WaitState, poll: PollResult) -> WaitState:
     state = replace(state, seen=True, unseen_since_s=None)
     if machine.state != "running":
         return state
-    phase = reading.startup_phase if reading.evident else "booting"
+    phase = reading.startup_phase if reading.phase_seen else "booting"
     if phase == state.phase:
-        return _with_progress(replace(state, evident=state.evident or reading.evident), poll)
-    if not reading.evident and STARTUP_PHASES.index(phase) < STARTUP_PHASES.index(state.phase):
+        return _with_progress(replace(state, phase_seen=state.phase_seen or reading.phase_seen), poll)
+    if not reading.phase_seen and STARTUP_PHASES.index(phase) < STARTUP_PHASES.index(state.phase):
         return state
     done = PhaseTiming(phase=state.phase, took_s=poll.at_s - state.since_s)
     return replace(
         state,
         phase=phase,
         since_s=poll.at_s,
-        evident=reading.evident,
+        phase_seen=reading.phase_seen,
         late_noted=False,
         stall_noted=False,
         passed=(*state.passed, done),
@@ -307,7 +315,7 @@ class _Wait:
     def _pause_s(self, poll: PollResult) -> float:
         """Return the pause until the next poll, or the next health check if the engine may answer at any moment."""
         due = max(self.due_s - self._elapsed(), _LEAST_PAUSE_S)
-        near = not self.state.evident or STARTUP_PHASES.index(self.state.phase) >= _NEAR
+        near = not self.state.phase_seen or STARTUP_PHASES.index(self.state.phase) >= _NEAR
         return min(due, self.settings.probe_s) if near and poll.probe is not None else due
 
     def _poll(self, deadlines: PhaseDeadlines) -> PollResult:
@@ -366,7 +374,7 @@ class _Wait:
             detail = f"health check answers {probe.status}"
             self._note_once(f"the health check answers {probe.status}" + _UNHEALTHY_NOTE.get(probe.status, ""))
         self.listener.phase(state.phase, detail, spent_s, allowed.expected_s)
-        if state.evident:
+        if state.phase_seen:
             self._warn_if_late(poll, allowed, detail)
             self._note_extension(poll, deadlines)
 

@@ -73,7 +73,7 @@ def _ruled(carry_out: Callable[..., Any], rules: tuple[Callable[[Any], None], ..
     return method
 
 
-# The calls with a client token: their parameters and results, which show the present state when repeated.
+# Calls with a client token: their parameters and results. A repeated call shows the current state.
 TOKENS: Final[dict[tuple[str, ...], tuple[Mapping[str, Any], Any]]] = {}
 
 
@@ -96,7 +96,7 @@ def _once(action: str, carry_out: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _all_templates(response: EC2Response) -> None:
-    """Moto truncates the response there without a token to continue."""
+    """Return all templates at once: moto truncates the response and gives no token to continue."""
     response.params["MaxResults"] = 1_000_000
 
 
@@ -130,7 +130,7 @@ def _template(response: EC2Response) -> Mapping[str, Any]:
 
 
 def _address(response: EC2Response) -> None:
-    """EC2 API Reference, "Error codes"; moto allocates any number, and releases what is in use."""
+    """Reject the release of an address in use, which moto allows: EC2 API Reference, "Error codes"."""
     for held in response.ec2_backend.addresses:
         if held.id == _get(response, "AllocationId") and held.instance is not None and not _get(response, "InstanceId"):
             raise RefusedError("InvalidIPAddress.InUse", f"Address {held.public_ip} is in use.")
@@ -222,14 +222,14 @@ def _spot_requests(response: EC2Response) -> None:
 
 
 def _boundary(response: IamResponse) -> None:
-    """Worded as in bug reports."""
+    """Reject an unknown permissions boundary. The text is from bug reports."""
     arn = _get(response, "PermissionsBoundary")
     if arn and arn not in iam().managed_policies:
         raise RefusedError("NoSuchEntity", f"Scope ARN: {arn} does not exist or is not attachable.")
 
 
 def _role_in_profile(response: IamResponse) -> None:
-    """IAM API Reference, "RemoveRoleFromInstanceProfile", NoSuchEntity."""
+    """Reject a role that the profile lacks: IAM API Reference, "RemoveRoleFromInstanceProfile", NoSuchEntity."""
     role, profile = _get(response, "RoleName"), _get(response, "InstanceProfileName")
     held = [one for one in iam().instance_profiles.values() if one.name == profile]
     if held and role not in {one.name for one in held[0].roles}:

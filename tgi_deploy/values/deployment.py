@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from tgi_deploy.text import dated
 from tgi_deploy.values.base import UNSET, Moment, Value, replaced
 from tgi_deploy.values.container import Container, served_as
 from tgi_deploy.values.ends import Ends
@@ -273,6 +274,12 @@ class Deployment(Value, frozen=True, kw_only=True):
         plan = self.current.plan
         is_spot = any(pool.market == "spot" for pool in self.current.pools[:1])
         return is_spot or (plan is not None and plan.chosen.estimated)
+
+    @property
+    def price_dated(self) -> str:
+        """The date of its planned price, as `listed 2026-07-20`; empty without a plan or a price."""
+        plan = self.current.plan
+        return dated(plan.chosen.price_date, estimated=self.estimated) if plan else ""
 
     @property
     def stopped_usd_per_hour(self) -> Decimal | None:

@@ -125,12 +125,17 @@ class ChangeData(Value, frozen=True, kw_only=True):
 
 
 class Comparison(Value, frozen=True, kw_only=True):
-    """Two plans compared. `promises` are options that differ: figures of different requests are not comparable."""
+    """Two plans compared. `promises` are options that differ: figures of different requests are not comparable.
+
+    `old_prices` and `new_prices` are the dates of the prices, as `listed 2026-07-20`; empty without prices.
+    """
 
     promises: tuple[ChangeData, ...]
     metrics: tuple[MetricData, ...]
     changes: tuple[ChangeData, ...]
     checks: tuple[CheckData, ...]
+    old_prices: str = ""
+    new_prices: str = ""
 
     @property
     def failed(self) -> tuple[CheckData, ...]:

@@ -178,7 +178,10 @@ class NamedStatusData(StatusData, frozen=True, kw_only=True):
 
 
 class RowData(Value, frozen=True, kw_only=True):
-    """A summary of a deployment. `phase` is its record's, `machine` the current state, `now` the current status."""
+    """A summary of a deployment. `phase` is its record's, `machine` the current state, `now` the current status.
+
+    `usd_per_hour` is `estimated` on the spot market; `price_dated` is its date, as `listed 2026-07-20`.
+    """
 
     name: str
     recorded: bool
@@ -194,6 +197,8 @@ class RowData(Value, frozen=True, kw_only=True):
     expires: str | None
     ends: tuple[EndData, ...]
     owners: tuple[str, ...]
+    estimated: bool = False
+    price_dated: str = ""
 
 
 class ListData(Value, frozen=True, kw_only=True):
@@ -250,7 +255,7 @@ class AccessData(Value, frozen=True, kw_only=True):
 
     `tunnel` is a command that makes a remote port available here; empty if not needed. `unencrypted` describes
     unencrypted traffic. `certificate` is the SHA-256 of the only certificate to accept there; empty before its machine
-    has reported it, None without one.
+    has reported it, None without one. `first` is a command that the others need before them; empty if none.
     """
 
     name: str
@@ -260,6 +265,7 @@ class AccessData(Value, frozen=True, kw_only=True):
     tunnel: str
     unencrypted: str | None = None
     certificate: str | None = None
+    first: str = ""
 
 
 class AnswerData(Value, frozen=True, kw_only=True):

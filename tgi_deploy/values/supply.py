@@ -159,7 +159,7 @@ class AddedMachine(Value, frozen=True, kw_only=True):
 
 
 class Headroom(Frozen, frozen=True, kw_only=True):
-    """What a running deployment meets on its way to more replicas.
+    """Whether more replicas of a running deployment have room, and what they cost.
 
     `problems`: errors if there is no room, and warnings. `added_usd_per_hour`: what machines that have to be added for
     the largest number cost at most; 0 if none, or if machines have no price. `price_date` is that of the price.
@@ -169,6 +169,14 @@ class Headroom(Frozen, frozen=True, kw_only=True):
     added_usd_per_hour: Decimal = Decimal(0)
     estimated: bool = False
     price_date: str = ""
+
+    @property
+    def price_words(self) -> str:
+        """The added price with its date, as `$1.861/h (listed 2026-07-20)`; empty if nothing is added."""
+        if not self.added_usd_per_hour:
+            return ""
+        date = dated(self.price_date, estimated=self.estimated)
+        return rate(self.added_usd_per_hour, estimated=self.estimated) + (f" ({date})" if date else "")
 
 
 class ExtraPrices(Value, frozen=True, kw_only=True):

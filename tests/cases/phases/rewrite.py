@@ -26,7 +26,7 @@ def shown(reading: Reading) -> dict[str, Any]:
     phase, progress = reading.startup_phase, reading.progress
     return {
         "phase": phase,
-        "evident": reading.evident,
+        "phase_seen": reading.phase_seen,
         "detail": detail_of(phase, progress),
         "progress": fraction_of(phase, progress),
         "kv_capacity_tokens": progress.kv_capacity_tokens,

@@ -170,6 +170,7 @@ def test_answers_of_less_than_a_minute_may_be_asked_for_as_a_whole(program):
     done(program, *UP)
     opened = done(program, "open", "demo")
     assert "invoke-endpoint " in opened["curl"]
+    assert opened["first"] == 'eval "$(tgi-deploy sandbox start)"'
     assert "generated_text" in pasted(program, f"python3 -c {shlex.quote(opened['python'])}")
 
 

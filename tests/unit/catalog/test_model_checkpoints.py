@@ -8,7 +8,7 @@ import pytest
 from builders.samples import some
 from fakes import checkpoints
 
-from tgi_deploy.catalog.kept_models import KeptModels
+from tgi_deploy.catalog.kept_models import CachedModels
 from tgi_deploy.catalog.repository import DirectorySource
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
@@ -613,7 +613,7 @@ def test_a_disabled_window_in_a_multimodal_config(tmp_path):
 def test_a_folder_without_a_tokenizer_is_noticed_each_time(files, noticed, tmp_path):
     config = checkpoints.config_of(SHAPES["meta-llama/Llama-3.1-8B"])
     folder = checkpoints.write_tree(tmp_path / "m", config, checkpoints.tensors_of(config), **files)
-    kept = KeptModels(tmp_path / "kept")
+    kept = CachedModels(tmp_path / "kept")
     notices = [kept.of_folder(DirectorySource(folder=folder)).notice for _ in range(2)]
     assert [notice is not None for notice in notices] == [noticed, noticed]
 

@@ -32,7 +32,7 @@ def test_durations_print_as_options_accept_them(seconds, text):
 
 def test_every_limit_has_its_line():
     assert ends_lines(ENDS) == [
-        "2026-11-21T12:00:00+00:00  its --ttl or --max-spend is reached",
+        "2026-11-21T12:00:00+00:00  when --ttl or --max-spend is reached",
         "2026-11-21T12:00:00+00:00  unless its lease is renewed",
         "after 1h30m without a request",
     ]

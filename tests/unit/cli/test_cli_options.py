@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from tgi_deploy.cli import frame, options
+from tgi_deploy.cli.down import down_command
 from tgi_deploy.cli.output import Result
 from tgi_deploy.operations.planning.no_plan import _with_option as with_option
 from tgi_deploy.operations.planning.option_texts import OptionTexts, texts_of
@@ -99,3 +100,8 @@ def test_the_sandbox_can_come_from_the_environment(capsys, monkeypatch):
 
 def test_every_text_has_its_option():
     assert {"model", *OPTION} == set(OptionTexts.__struct_fields__)
+
+
+def test_down_takes_several_names():
+    with down_command.make_context("down", ["chat", "code", "--yes"]) as ctx:
+        assert ctx.params["names"] == ("chat", "code")

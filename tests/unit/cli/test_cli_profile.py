@@ -65,3 +65,13 @@ def test_validating_writes_nothing(model, capsys, monkeypatch, tmp_path_factory)
     frame.run(ROOT, ["profile", "new", "./my-model", "--out", "mine/models/mine.toml"])
     data(capsys, "profile", "validate", "mine/models/mine.toml")
     assert list(temporary.iterdir()) == []
+
+
+def test_an_invalid_profile_is_named_by_its_own_path(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "drafts").mkdir()
+    (tmp_path / "drafts" / "mine.toml").write_text('model = "llama3-13b"\n')
+    assert frame.run(ROOT, ["profile", "validate", "drafts/mine.toml"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error[bad_profile]: drafts/mine.toml: ")
+    assert "models/" not in err

@@ -147,6 +147,13 @@ def test_at_a_terminal_the_user_is_asked(monkeypatch, answer, removes, capsys):
     assert "instance i-1" in capsys.readouterr().err
 
 
+def test_with_yes_an_interrupted_run_is_removed_without_a_question(monkeypatch):
+    """An unanswered question would keep the machine billed."""
+    monkeypatch.setattr(stopping, "can_ask", lambda: True)
+    monkeypatch.setattr(stopping, "asked", lambda *_, **__: pytest.fail("asked"))
+    assert stopping.ask_removal((THING,), lambda: None, yes=True)
+
+
 def test_end_of_input_at_the_prompt_is_a_stop_request(monkeypatch):
     monkeypatch.setattr(stopping, "can_ask", lambda: True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from datetime import date
@@ -21,7 +22,7 @@ from tgi_deploy.cli.views.catalog import item_text, list_text
 from tgi_deploy.cli.views.costs import costs_text
 from tgi_deploy.cli.views.deployment import proposal_text, up_text
 from tgi_deploy.cli.views.status import rows_text, status_text
-from tgi_deploy.cli.views.text import accelerated, table, wrapped
+from tgi_deploy.cli.views.text import accelerated, folded, table, wrapped
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.scaling import Resizing
 from tgi_deploy.operations.deploying.up import up
@@ -278,3 +279,13 @@ def test_output_to_a_pipe_is_not_wrapped(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     long = "word " * 200
     assert "\n" not in wrapped(long)
+
+
+@pytest.mark.parametrize("label", ["do this   ", "            ", "nearest: fits: "])
+def test_a_command_to_paste_stays_on_one_line(label, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "tgi-deploy up phi3-mini --budget 3 --context 4096 --name bad1 --quantize fp8"
+    shown = folded(f"  {label}{command}", io.StringIO())
+    assert command in shown.splitlines()[-1]
+    sentence = f"{'word ' * 9}'tgi-deploy down bad1' removes it"
+    assert "'tgi-deploy down bad1'" in wrapped(sentence)

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from tgi_deploy import extras
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.output import error_lines
 
 
@@ -56,3 +58,28 @@ def test_a_source_tree_that_was_never_installed_names_itself(monkeypatch):
     words = shlex.split(extras.install_command("plot"))
     assert words[-2] == "-e"
     assert words[-1].endswith("[plot]")
+
+
+@pytest.fixture
+def without_the_sandbox(monkeypatch, tmp_path):
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    for name in [name for name in sys.modules if name.startswith("tgi_deploy.sandbox")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("tgi_deploy.sandbox", raising=False)
+    return tmp_path / "sandbox"
+
+
+@pytest.mark.parametrize("words", ["sandbox status", "sandbox stop", "rehearse llama3-8b --budget 2", "list --sandbox"])
+def test_every_command_of_the_sandbox_names_its_extra(words, without_the_sandbox, capsys):
+    without_the_sandbox.mkdir()
+    assert frame.run(ROOT, words.split()) == 2
+    err = capsys.readouterr().err
+    assert "error[extra_missing]" in err
+    assert "'psutil'" in err
+
+
+def test_without_the_extra_and_without_a_sandbox_there_is_none_to_stop(without_the_sandbox):
+    assert frame.run(ROOT, ["sandbox", "stop"]) == 0
+    assert frame.run(ROOT, ["sandbox", "status"]) == 0
+    assert not without_the_sandbox.exists()

@@ -64,9 +64,9 @@ def test_a_truncated_window_continues_from_the_previous_reading():
     text = log("clean/four-shards")
     before = read(text[: text.index("Starting Webserver") + 20])
     window = text[text.index("Setting max batch total tokens") : text.index("Using the Hugging Face API")]
-    assert read(window).evident is False
+    assert read(window).phase_seen is False
     view = read(window, before=before)
-    assert (view.startup_phase, view.evident) == ("warming_up", True)
+    assert (view.startup_phase, view.phase_seen) == ("warming_up", True)
     assert view.progress.kv_capacity_tokens == 401216
 
 

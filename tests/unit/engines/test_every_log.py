@@ -34,7 +34,7 @@ def test_a_real_log_is_read_as_recorded(engine: str, case: dict[str, Any]) -> No
     grammar, expected = grammar_of(engine), case["expect"]
     parts = ["\n".join(case["lines"][:count]) + "\n" for count in range(1, len(case["lines"]) + 1)]
     readings = [read(part, grammar) for part in parts]
-    shown = [reading.startup_phase for reading in readings if reading.latest.evident]
+    shown = [reading.startup_phase for reading in readings if reading.latest.phase_seen]
     assert list(dict.fromkeys(shown)) == expected["phases"]
     last = readings[-1]
     assert last.progress.kv_capacity_tokens == expected["kv_capacity_tokens"]

@@ -10,7 +10,7 @@ import pytest
 from fakes.hostile_hub import INFO, Reply, running_hostile_hub
 from mutations import models
 
-from tgi_deploy.catalog.kept_models import KeptModels
+from tgi_deploy.catalog.kept_models import CachedModels
 from tgi_deploy.errors import InputError
 from tgi_deploy.hub.client import HuggingFaceHub
 from tgi_deploy.hub.models import HubModels
@@ -40,7 +40,7 @@ def answer(**changes):
 
 def resolve(place, model="acme/model", info=None):
     place.hub.replies[INFO] = info or answer()
-    kept = KeptModels(place.home, now=lambda: time.time() + place.now_s)
+    kept = CachedModels(place.home, now=lambda: time.time() + place.now_s)
     hub = HubModels(kept, lambda: HuggingFaceHub(place.hub.endpoint, limit_s=place.limit_s))
     return hub.resolve(*model.split("@"))
 

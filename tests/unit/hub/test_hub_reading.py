@@ -8,7 +8,7 @@ import pytest
 from fakes import checkpoints
 from fakes.hub_server import TOKEN, running_hub
 
-from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels, models_folder
+from tgi_deploy.catalog.kept_models import KEPT_MODELS, CachedModels, models_folder
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
 from tgi_deploy.hub.client import HuggingFaceHub
@@ -39,7 +39,7 @@ class Place:
         return open_catalog(more=self.models(offline=offline)).resolve(model)
 
     def models(self, *, offline=False):
-        kept = KeptModels(self.folder / "cache", now=lambda: self.now_s)
+        kept = CachedModels(self.folder / "cache", now=lambda: self.now_s)
         return kept if offline else HubModels(kept, self._connect)
 
     def _connect(self):

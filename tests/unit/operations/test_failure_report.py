@@ -295,6 +295,19 @@ def test_a_remedy_keeps_the_given_options(given, around):
 
 
 @pytest.mark.parametrize(
+    ("given", "code", "expected"),
+    [
+        ("m --market spot --budget 5", "spot_reclaimed", "m --budget 5 --name demo --market on-demand"),
+        ("m --quantize 'none' --set 'b=2 3'", "oom_load", "m --set 'b=2 3' --name demo --quantize fp8"),
+    ],
+)
+def test_a_remedy_replaces_the_users_option(given, code, expected):
+    facts = {"model": given, "name": "demo", "fewer_bits": "fp8"}
+    _, (line,) = remedy_of(pages_from(read_failures("tgi"))[code].remedy, facts)
+    assert line == f"tgi-deploy up {expected}"
+
+
+@pytest.mark.parametrize(
     ("given", "change"),
     [
         ("qwen2.5-7b --budget 3", "--quantize fp8"),

@@ -123,6 +123,12 @@ def test_a_live_deployment_is_kept(around):
     assert "recorded here" in outcome.kept[0].reason
 
 
+def test_a_young_live_deployment_is_kept_because_it_is_recorded(around):
+    bring_up(around)
+    outcome = collect(around, older_than_s=3600)
+    assert "recorded here" in outcome.kept[0].reason
+
+
 @pytest.mark.parametrize("kinds", [{"instance"}, set(KINDS)], ids=["of the machine", "of everything"])
 def test_a_recorded_machine_without_tags_is_kept(around, kinds):
     bring_up(around)

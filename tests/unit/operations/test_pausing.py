@@ -19,6 +19,7 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.results.watching import status_data
+from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.status import not_serving, status
@@ -93,6 +94,15 @@ def test_a_stopped_machine_keeps_its_revision_and_has_no_endpoint(around):
     assert (recorded.machine.state, recorded.machine.attributes["id"]) == ("stopped", before.id)
     assert the_machine(around).state == "stopped"
     assert not halt(around).changed
+
+
+def test_a_stopped_deployment_is_reached_only_after_start(around):
+    bring_up(around)
+    halt(around)
+    with pytest.raises(NotHealthyError, match="its machine is stopped") as caught:
+        access(around.context(), "demo")
+    assert caught.value.code == "stopped"
+    assert "'tgi-deploy start demo'" in caught.value.hint
 
 
 def test_stop_waits_until_the_machine_is_stopped(around):

@@ -20,7 +20,7 @@ from tgi_deploy.operations.watching.runbook import Subject, known_subject, plann
 from tgi_deploy.values.base import as_dict, as_value, plain, replaced
 from tgi_deploy.values.container import HostAccess
 from tgi_deploy.values.deployment import ResourceRecord
-from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.values.plan_document import Choice, PlanDocument
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.request import Replicas
 from tgi_deploy.values.resource import KEPT
@@ -104,6 +104,27 @@ def test_a_recorded_deployment_lists_resources_and_removal_commands(around):
     assert f"curl -s {deployment.endpoint}/generate" in text
     assert "Values=demo" in text
     assert "ADDRESS" not in text
+
+
+def test_the_clouds_own_commands_act_on_the_sandbox():
+    subject = planned()
+    text = runbook(subject, read_alerts("tgi"), Tgi(), sandbox=True)
+    starts = [block.splitlines()[1] for block in text.split("```")[1::2] if "\naws " in block]
+    assert starts
+    assert all(line.startswith('eval "$(tgi-deploy sandbox start)"') for line in starts)
+    assert "eval" not in page(subject)
+
+
+def test_every_price_of_a_runbook_has_its_date():
+    subject = planned()
+    chosen = subject.plan.chosen
+    guess = as_value(as_dict(chosen) | {"price_date": "2025-06-28", "estimated": True}, Choice)
+    subject = with_plan(subject, chosen=replaced(chosen, price_date="2026-07-20"), fallbacks=(guess,))
+    lines = page(subject).splitlines()
+    assert any(line.startswith("**$") and line.endswith("(listed 2026-07-20):") for line in lines)
+    (other,) = (line for line in lines if line.startswith(f"- `{guess.instance_type}`"))
+    assert ": about $" in other
+    assert other.endswith("an hour (estimated 2025-06-28)")
 
 
 def test_a_recorded_plan_gives_the_same_page():

@@ -90,6 +90,13 @@ def test_an_engine_that_exited_is_reported(around):
     assert "loading: the engine exited: oom_load; 'tgi-deploy diagnose demo' finds the cause" in status_text(found)
 
 
+def test_an_exit_is_reported_even_if_the_console_lost_the_lines_before_it(around):
+    """A console keeps 64 KiB, which a traceback can fill."""
+    found, _ = seen(around, "torch.OutOfMemoryError: CUDA out of memory.\n[tgi-deploy] phase=engine-exited code=1\n")
+    assert found.starting == Starting(phase="loading", exit_code=1, cause="oom_load")
+    assert "refused the connection" in status_text(found)
+
+
 def test_the_log_of_a_responding_engine_is_not_read(around):
     around.probe = Probe(outcome="status", status=200)
     found, cloud = seen(around, PULL)

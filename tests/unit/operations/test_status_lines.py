@@ -135,3 +135,14 @@ def test_a_removal_of_nothing_suggests_similar_names(around, name, suggested):
     notices = down_result(around.context(), DownOutcome(removals=(), removed=(), absent=(name,))).warnings
     assert [notice.code for notice in notices] == ["unknown_deployment"] * len(suggested)
     assert all(name in notice.message and notice.message.endswith(suggested[0]) for notice in notices)
+
+
+def test_prices_of_running_deployments_have_their_date(around):
+    record = around.store.load("demo")
+    chosen = replaced(record.plan.chosen, price_date="2026-07-20")
+    plan = replaced(record.plan, chosen=chosen)
+    record = record.with_revision(replaced(record.current, plan=plan))
+    around.store.save(record, expected_serial=record.serial)
+    assert " an hour (listed 2026-07-20)" in status_text(status(around.context(), "demo"))
+    (row,) = list_deployments(around.context()).rows
+    assert rows_text([row]).splitlines()[-1] == "prices listed 2026-07-20"

@@ -212,7 +212,7 @@ def fail_second(cluster):
 
 def test_a_replica_that_does_not_become_ready_stops_the_update_with_both_revisions_serving(cluster):
     error = fail_second(cluster)
-    assert "what is ready of revisions 2 and 1 serves at" in error.hint
+    assert "ready replicas of revisions 2 and 1 serve at" in error.hint
     assert "'tgi-deploy rollback demo' goes back to revision 1" in error.hint
     assert (cluster.names("deployments"), cluster.behind.count(OLD)) == ([OLD, NEW], 1)
     text = status_text(status(cluster.context(), "demo"))
@@ -376,7 +376,7 @@ def test_if_something_else_takes_the_place_of_an_old_replica_the_update_stops_wi
         cluster.up("awq")
     assert raised.value.code == "no_free_gpus"
     assert "1 of 2 replicas of the new revision are ready" in raised.value.message
-    assert "what is ready of revisions 2 and 1 serves at" in raised.value.hint
+    assert "ready replicas of revisions 2 and 1 serve at" in raised.value.hint
     assert cluster.behind == [OLD, NEW]
     cluster.server.nodes[0]["requested"] = 0
     assert cluster.up("awq").rollout is None

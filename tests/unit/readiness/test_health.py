@@ -128,7 +128,7 @@ def test_a_silent_machine_times_out_at_the_sum_of_deadlines():
     error = fails(tale, NotHealthyError)
     assert (error.code, tale.elapsed_s, error.exit_code) == ("not_ready", 920, 5)
     assert "none yet" in error.message
-    assert "timeout" in error.message
+    assert "Health check: did not answer in time" in error.message
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.readiness.http import HttpEngine
 from tgi_deploy.readiness.proof import Endpoint
-from tgi_deploy.readiness.proof_load import Room, measured_document, prove_promise
+from tgi_deploy.readiness.proof_load import CacheCapacity, measured_document, prove_load
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.probing import HttpReply, Promise
 
@@ -58,8 +58,8 @@ class Engine:
 
 
 def proof_by(client, kv=20_000, clock=None):
-    room = Room(planned_tokens=20_000, required_tokens=10_240, measured_tokens=kv)
-    return prove_promise(Endpoint(client=client, engine=Tgi()), PROMISE, room, clock=clock or FakeClock())
+    capacity = CacheCapacity(planned_tokens=20_000, required_tokens=10_240, measured_tokens=kv)
+    return prove_load(Endpoint(client=client, engine=Tgi()), PROMISE, capacity, clock=clock or FakeClock())
 
 
 def proven(kv=20_000, **changes):

@@ -49,5 +49,5 @@ def _line(end: End | EndData) -> str:
         return f"after {option_duration(end.seconds or 0)} without a request"
     at = "" if end.at is None else end.at.astimezone(UTC).isoformat(timespec="seconds")
     if end.reason == "ttl":
-        return f"{at}  its --ttl or --max-spend is reached"
+        return f"{at}  when --ttl or --max-spend is reached"
     return f"{at}  unless its lease is renewed"

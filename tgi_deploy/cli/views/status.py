@@ -96,7 +96,8 @@ def _cost_words(status: Status) -> str:
     if price is None:
         planned = hourly(status.deployment) if status.deployment is not None else ""
         return f"{planned}, by the plan" if planned else "-"
-    return f"{most}{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
+    date = status.deployment.price_dated if status.deployment is not None and price else ""
+    return f"{most}{usd(price, estimated=estimated)} an hour{stopped}{f' ({date})' if date else ''}{so_far}"
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:
@@ -174,7 +175,8 @@ def rows_text(rows: Sequence[Row]) -> str:
         )
         for row in rows
     ]
-    return table(header, cells, right=frozenset({5}))
+    dates = sorted({row.price_dated for row in rows if row.usd_per_hour} - {""})
+    return table(header, cells, right=frozenset({5})) + (f"prices {', '.join(dates)}\n" if dates else "")
 
 
 def access_text(access: AccessData) -> str:
@@ -182,6 +184,7 @@ def access_text(access: AccessData) -> str:
         (
             access.url,
             "",
+            *([f"first   {access.first}"] if access.first else []),
             f"curl    {access.curl}",
             f'python  python3 -c "{access.python}"',
             *([f"sha256  {access.certificate} of its certificate"] if access.certificate else []),

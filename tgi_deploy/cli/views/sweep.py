@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import Choice, PlannedSpeed
     from tgi_deploy.values.plan_results import SweepData, SweepRow
 
-_COLUMNS: Final = ("instance type", "accelerators", "quantize", "$/h", "ttft", "tpot", "tokens/s", "$/1m")
+_COLUMNS: Final = ("instance type", "accelerators", "weights", "$/h", "ttft", "tpot", "tokens/s", "$/1m")
 _RIGHT: Final = frozenset({4, 5, 6, 7, 8})
 CSV_COLUMNS: Final = (
     "value", "instance_type", "region", "market", "num_shard", "quantize", "usd_per_hour", "ttft_ms", "tpot_ms",
@@ -59,7 +59,7 @@ def _cells(row: SweepRow, chosen: Choice, speed: PlannedSpeed) -> tuple[str, ...
         row.value,
         chosen.instance_type,
         f"{chosen.num_shard}/{chosen.accelerator_count} {chosen.accelerator}",
-        chosen.quantize,
+        chosen.dtype if chosen.quantize == "none" else chosen.quantize,
         usd(row.usd_per_hour, estimated=chosen.estimated),
         f"{count(speed.ttft_ms)} ms",
         f"{speed.tpot_ms:.1f} ms",

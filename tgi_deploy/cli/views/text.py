@@ -23,8 +23,9 @@ _NARROWEST: Final = 40
 _WIDEST: Final = 200
 _UNBOUNDED: Final = 10_000
 _GAP: Final = "  "
-# A command, in quotes or at the end after a colon, stays on one line, so that it can be pasted.
-_ATOM: Final = re.compile(r" *(?:\S*'tgi-deploy [^']*'\S*|(?<=: )tgi-deploy .*|\S+)")
+# A command, in quotes or at the end after a colon or an indent, stays on one line, so that it can be pasted.
+_ATOM: Final = re.compile(r" *(?:\S*'tgi-deploy [^']*'\S*|(?<=: |  )tgi-deploy .*|\S+)")
+_COMMAND: Final = re.compile(r"'tgi-deploy [^']*'|(?<=: )tgi-deploy .*")
 _LABEL: Final = re.compile(r" *\S+(?: \S+)*? {2,}(?=\S)")
 
 
@@ -44,9 +45,12 @@ def heading(title: str, note: str = "") -> str:
 
 
 def wrapped(text: str, *, first: str = "  ", rest: str = "  ") -> str:
-    return textwrap.fill(
-        text, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    """Return the text in lines of the terminal's width; commands to paste are not broken."""
+    kept = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), text)
+    lines = textwrap.fill(
+        kept, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
+    return lines.replace("\0", " ")
 
 
 def price_dates(items: Iterable[tuple[str, bool]]) -> tuple[str, list[str]]:

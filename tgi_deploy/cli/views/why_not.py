@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy.cli.views.plan import price_of
+from tgi_deploy.cli.views.plan import precision, price_of
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.text import count, gib, one_line, plural, rate, usd
 
@@ -76,18 +76,25 @@ def _versus(mine: Candidate, chosen: Candidate) -> str:
 
 
 def _figures(item: Candidate) -> str:
-    price = "" if item.offer.market == "owned" else f", {price_of(item)}"
-    return f"{item.quantize}{price}, {count(item.performance.output_tokens_per_s)} tokens/s"
+    price = "" if item.offer.market == "owned" else f", {price_of(item)} {item.offer.dated}"
+    return f"{precision(item)}{price}, {count(item.performance.output_tokens_per_s)} tokens/s"
 
 
 def _overview(found: WhyNot) -> str:
     header = ("instance type", "count", "verdict", "$/h", "rank")
-    return table(header, [_row(item) for item in found.explanations], right=frozenset({1, 3, 4})).rstrip("\n")
+    rows = table(header, [_row(item) for item in found.explanations], right=frozenset({1, 3, 4}))
+    dates = sorted({price.offer.dated for price in map(_price_of, found.explanations) if price is not None} - {""})
+    return rows + f"prices {' and '.join(dates)}" if dates else rows.rstrip("\n")
+
+
+def _price_of(item: Explained) -> Candidate | Priced | None:
+    """Return what the price in the overview is of: the best configuration, or else the cheapest one."""
+    cheapest = next((price for variant in item.variants for price in variant.prices if price.cost is not None), None)
+    return item.best or cheapest
 
 
 def _row(item: Explained) -> tuple[str, ...]:
-    cheapest = next((price for variant in item.variants for price in variant.prices if price.cost is not None), None)
-    price = item.best or cheapest
+    price = _price_of(item)
     owned = item.hardware.status == "owned"
     return (
         item.hardware.name,
@@ -114,7 +121,8 @@ def _details(item: Explained, request: Request) -> str:
 def _variant(variant: Variant, request: Request) -> Iterator[str]:
     verdict_of_it = "works" if not variant.codes else ", ".join(variant.codes)
     several = f"{variant.replicas} replicas of " if variant.replicas > 1 else ""
-    yield heading(f"{several}{plural(variant.num_shard, 'shard')}, {variant.quantize}:", verdict_of_it)
+    scheme = "not quantized" if variant.quantize == "none" else variant.quantize
+    yield heading(f"{several}{plural(variant.num_shard, 'shard')}, {scheme}:", verdict_of_it)
     for problem in variant.problems:
         yield wrapped(f"{problem.code}: {one_line(problem.message)}", rest="      ")
     yield wrapped(_arithmetic(variant.memory), rest="      ")

@@ -525,13 +525,13 @@ def _await_exit(context: Context, at: Running) -> None:
     if at.recorded is None or at.recorded.endpoint is None:
         return
     deadline_s = at.recorded.current.grace_s + _SHUTDOWN_S
-    patience = PollPolicy(deadline_s=deadline_s, poll_s=context.pace.health_poll_s, longest_poll_s=1.0)
-    for _ in polls(context.clock, patience):
+    polling = PollPolicy(deadline_s=deadline_s, poll_s=context.pace.health_poll_s, longest_poll_s=1.0)
+    for _ in polls(context.clock, polling):
         probe = context.probe_of(at.recorded)
         if probe is None or not probe.ok:
             return
     raise NotHealthyError(
         "not_restarted",
-        f"'{at.name}' did not restart: it still answers after {patience.deadline_s:.0f} s",
+        f"'{at.name}' did not restart: it still answers after {polling.deadline_s:.0f} s",
         hint=f"'tgi-deploy stop {at.name}' and 'start' reboot it from its disk",
     )

@@ -42,30 +42,30 @@ def not_planned_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
 
 @runtime_checkable
 class EarlyFront(Protocol):
-    """A front that automatically sends new requests to the new machine, before that is proved."""
+    """A front that sends new requests to the new machine automatically, before the machine has been verified."""
 
     @property
     def moves(self) -> str:
-        """When it does so, in words that follow "new requests go to the new machine"."""
+        """When it does so: words that follow "new requests go to the new machine"."""
 
     def steps(self, deployment: Deployment) -> int:
-        """Return in how many steps it replaces the machines, one part of them after the other."""
+        """Return the number of steps in which it replaces the machines."""
 
 
 @runtime_checkable
 class SteppedFront(Front, Protocol):
-    """A front that can send requests to the replicas of two revisions, so that an update needs room for one more only.
+    """A front that can send requests to the replicas of two revisions, so that an update needs room for only one more.
 
-    Updating the `replicas` of its machines changes their number.
+    Updating `replicas` of one of its machines changes the number of replicas there.
     """
 
     def replicas(self, machine: ResourceRecord) -> int:
         """Return how many replicas a machine should have now."""
 
     def fitting(self, deployment: Deployment, *, added: int | None = None) -> int:
-        """Return how many replicas the desired revision has and could start now next to the others, at most all.
+        """Return how many replicas of the desired revision run, plus how many could start now next to the others.
 
-        All, too, before its first replica has been verified, if the two revisions can't be replaced in steps.
+        At most all of them; also all before the first has been verified, if the revisions can't be replaced in steps.
         At most `added` of them may need machines that the target would add first; None: as many as the budget allows.
         """
 
@@ -77,10 +77,10 @@ class SteppedFront(Front, Protocol):
 class Update:
     """The effects of an update. `rows` are (what, before, after) of the differences.
 
-    `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take. `stable` is whether
-    the URL stays the same, `moves` when new requests go to the new machine. Two machines run for at most `overlap_s`,
-    which costs `extra_usd` more: in several `steps`, for a part of the replicas each. `at_a_time`: how many replicas a
-    front of two revisions replaces in a step, 0 for all.
+    `downtime_s` is the expected time without an answer, `drain_s` how long in-flight requests may take. `stable` is
+    whether the URL stays the same, `moves` when new requests go to the new machine. Two machines run for at most
+    `overlap_s`, which costs `extra_usd` more, in `steps` that each replace part of the replicas. `at_a_time`: how many
+    replicas a stepped front replaces in a step, 0 for all.
     """
 
     source: int
@@ -111,7 +111,8 @@ def next_revision(
 def beside(request: _R, deployment: Deployment, front: object) -> _R:
     """Return the request for a machine next to the serving one.
 
-    It has no fallbacks in other locations, because both share resources in one, and starts with the replicas that fit.
+    It has no fallbacks in other locations, because both machines share resources in one, and starts with as many
+    replicas as fit.
     """
     plan = request.plan
     fallbacks = tuple(item for item in plan.fallbacks if item.offer.region == plan.chosen.offer.region)
@@ -141,7 +142,7 @@ def update_of(
 ) -> Update | None:
     """Return the effects of the update; None without an update, or without a record of what is running.
 
-    `others` are what the cloud may rent instead of the candidate: the costliest counts for the extra price.
+    `others` are what the cloud may provide instead of the candidate; the extra price is that of the costliest.
     `first_replicas`: how many the new machine starts with; 0 for all.
     """
     rollout, current = deployment.rollout, deployment.current
@@ -155,7 +156,7 @@ def update_of(
     most = max((item.rent_usd_per_hour or Decimal(0) for item in (candidate, *others)), default=Decimal(0))
     at_a_time = first_replicas if rolls and first_replicas < candidate.replicas else 0
     steps = -(-candidate.replicas // at_a_time) if at_a_time else _steps(front, deployment) if rolls else 1
-    # Each machine runs beside its successor in one of the steps; as many replicas at a time do so in each.
+    # Share of the new replicas that run next to old ones, summed over the steps.
     doubled = Decimal(steps * at_a_time) / candidate.replicas if at_a_time else Decimal(1)
     return Update(
         source=current.number,

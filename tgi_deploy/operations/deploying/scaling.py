@@ -17,7 +17,7 @@ from tgi_deploy.operations.planning.option_texts import replicas_of
 from tgi_deploy.operations.watching.ledger import PRICED, RESIZED
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.targets.protocol import Scaling
-from tgi_deploy.text import plural, quoted, rate
+from tgi_deploy.text import plural, quoted
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.request import Replicas
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Cutting(Protocol):
-    """A target whose cloud may cut off requests when a smaller number of replicas is asked for."""
+    """A target whose cloud may cut off requests when the number of replicas is reduced."""
 
     def cut_off(self, deployment: Deployment) -> Problem | None:
         """Return the warning about the requests that may be cut off; None if all have enough time."""
@@ -45,7 +45,7 @@ class Cutting(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resizing:
-    """A change of a running deployment's replicas. `warnings` are about what it cuts off, lacks and costs."""
+    """A change of a running deployment's replicas. `warnings`: requests it may cut off, missing room, prices."""
 
     before: Replicas
     after: Replicas
@@ -53,13 +53,13 @@ class Resizing:
     warnings: tuple[Problem, ...] = ()
 
     def sentence(self, change: str = "became") -> str:
-        """Return what happens to them: `1 replica became 1..4`."""
+        """Return the change as a sentence: `1 replica became 1..4`."""
         before = self.before
         number = f"{before.words} replicas" if before.varies else plural(before.least, "replica")
         return f"{number} {change} {self.after.words}"
 
     def remark(self, *, dry_run: bool) -> Problem:
-        """Return the warning that they have changed, or would."""
+        """Return the warning that the number has changed, or would."""
         return warning("replicas_changed", self.sentence("would become") if dry_run else self.sentence())
 
 
@@ -101,9 +101,8 @@ def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True)
         resizing = _resizing(_scaling(context, recorded), recorded, before, replicas)
         for item in resizing.warnings:
             context.reporter.warn(item)
-        added = resizing.headroom.added_usd_per_hour
-        if added:
-            context.reporter.note(f"this costs up to {rate(added, estimated=resizing.headroom.estimated)} more")
+        if price := resizing.headroom.price_words:
+            context.reporter.note(f"this costs up to {price} more")
         return resized(context, recorded, resizing, own, wait=wait)
 
 

@@ -13,7 +13,7 @@ from tgi_deploy.operations.watching.access import naming, reached
 from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.readiness.not_ready import wrong_device
 from tgi_deploy.readiness.proof import Endpoint, ExpectedService, ProofReport, prove
-from tgi_deploy.readiness.proof_load import LoadReport, Room, measured_document, prove_promise
+from tgi_deploy.readiness.proof_load import CacheCapacity, LoadReport, measured_document, prove_load
 from tgi_deploy.values.serving import API_KEY_NOTE
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ProofRequest:
 def prove_service(context: Context, request: ProofRequest) -> Proof:
     """Check the engine's identity and that it answers; with level `full`, also send the largest load of the plan.
 
-    Raises the errors of `prove` and `prove_promise`.
+    Raises the errors of `prove` and `prove_load`.
     """
     endpoint = Endpoint(
         client=context.client_of(request.address, request.api_key_variable), engine=context.engine(request.engine)
@@ -98,13 +98,13 @@ def prove_service(context: Context, request: ProofRequest) -> Proof:
     served = prove(endpoint, expected, clock=context.clock)
     if request.level == "fast":
         return Proof(served=served)
-    room = _room(plan, request.kv_capacity_tokens) if plan else Room()
-    under_load = prove_promise(endpoint, request.promise, room, clock=context.clock)
+    capacity = _capacity(plan, request.kv_capacity_tokens) if plan else CacheCapacity()
+    under_load = prove_load(endpoint, request.promise, capacity, clock=context.clock)
     return Proof(served=served, under_load=under_load)
 
 
-def _room(plan: PlanDocument, kv_capacity_tokens: int | None) -> Room:
-    return Room(
+def _capacity(plan: PlanDocument, kv_capacity_tokens: int | None) -> CacheCapacity:
+    return CacheCapacity(
         planned_tokens=plan.memory.kv_capacity_tokens,
         required_tokens=plan.memory.required_kv_tokens,
         measured_tokens=kv_capacity_tokens,

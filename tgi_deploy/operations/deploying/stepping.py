@@ -1,7 +1,7 @@
 """Replaces the replicas of a promoted update a few at a time, where there is no room for all of the new ones at once.
 
-How far it is can be seen in the cloud alone, so that the next command goes on after a kill. Nothing is undone after
-a failure: both revisions serve, until the same command goes on or a rollback goes back, in the same steps.
+Its progress is visible in the cloud alone, so that the next command resumes after a kill. A failure undoes nothing:
+both revisions serve until the same command resumes, or a rollback returns in the same steps.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.resource import ReplicaState
 
-# After the grace period of a replica that ends, until its accelerators are seen to be free.
+# From the end of a terminating replica's grace period until its accelerators are reported as free.
 _FREED_S: Final = 60.0
 
 
 def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> Deployment:
-    """Return the record of a promoted update that goes back, saved unless in a dry run.
+    """Return the record with its promoted update turned back, saved unless in a dry run.
 
-    It goes forward if its old machine is gone.
+    Without its old machine, the update goes forward, and the record is returned unchanged.
     """
     rollout = deployment.rollout
     old = deployment.machine_at(rollout.source) if rollout and rollout.source else None
@@ -52,7 +52,8 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
 def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
     """Replace the old replicas of a promoted update until all of the new revision are ready. Safe to repeat.
 
-    The old machine stays, perhaps without replicas. Raises DeployError if a step fails; what is ready of both serves.
+    The old machine stays, perhaps without replicas. Raises DeployError if a step fails; then ready replicas of both
+    revisions serve.
     """
     rollout = deployment.rollout
     if rollout is None or rollout.source is None:
@@ -62,9 +63,9 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
     if old is None or new is None or "id" not in old.attributes or plan is None or before is None:
         return
     if plan.requirements.replicas.varies:
-        return  # an autoscaler sets their number: such an update has room for all of them
+        return  # an autoscaler sets their number: such an update needs room for all of them
     former = replaced(deployment, active=rollout.source)
-    exchange = _Exchange(
+    replacement = _Replacement(
         context=context,
         deployment=deployment,
         front=front,
@@ -77,26 +78,26 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         old_lease=LeaseKeeper.of(context, former),
     )
     try:
-        if not exchange.done:
+        if not replacement.done:
             share_limits(context, new, old)
-        while not exchange.done:
-            exchange.step()
+        while not replacement.done:
+            replacement.step()
     except DeployError as error:
         if isinstance(error, NotHealthyError):
             error = with_diagnosis(context, deployment, error)
         both = f"revisions {rollout.destination} and {rollout.source}"
-        serves = f"what is ready of {both} serves at {deployment.endpoint}"
+        serves = f"ready replicas of {both} serve at {deployment.endpoint}"
         words = f"{serves}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Exchange:
+class _Replacement:
     """Replaces the `before` replicas of the machine `old` by `wanted` ones of `new`.
 
-    As many old ones stay as the rest of the load needs, of which each replica of a revision has an equal share. If that
-    leaves no room for the next new one, at least as many stay ready as the smaller number. `old_grace_s`: how long an
-    old one may take to finish its open requests.
+    Enough old ones stay for the load that the new ones do not carry yet; replicas of a revision share the load equally.
+    If that leaves no room for the next new one, at least the smaller number stays ready. `old_grace_s`: how long an old
+    one may take to finish its in-flight requests.
     """
 
     context: Context
@@ -115,47 +116,48 @@ class _Exchange:
         return self._ready >= self.wanted
 
     def step(self) -> None:
-        """End old replicas that are no longer needed, and start and await as many new ones as there is room for.
+        """Remove old replicas that are no longer needed, then start as many new ones as have room, and wait for them.
 
         Raises DeployError `no_free_gpus`, NotHealthyError.
         """
         for _ in polls(self.context.clock, replace(self.context.pace.sweep, deadline_s=self.old_grace_s + _FREED_S)):
             self.lease.beat()
             self.old_lease.beat()
-            ready, there = self._ready, self.front.replicas(self.new)
-            if there < self.wanted:
+            ready, requested = self._ready, self.front.replicas(self.new)
+            if requested < self.wanted:
                 self.front.share(self.deployment)
-                self._end_old(ready, there)
-            number = self._fitting(there)
-            if number > there:
+                self._remove_old(ready, requested)
+            number = self._fitting(requested)
+            if number > requested:
                 self._resize(self.new, number)
             if number > ready:
                 all_ready(self.old_lease.kept_by(self.context), self.deployment)
-                self.context.clock.sleep(self.context.pace.health_poll_s)  # until the target, too, has seen them ready
+                self.context.clock.sleep(self.context.pace.health_poll_s)  # until the target has seen them ready, too
                 return
         raise DeployError(
             "no_free_gpus",
             f"updating '{self.deployment.name}': {ready} of {plural(self.wanted, 'replica')} of the new revision are "
-            "ready, and there is no room for the next",
-            hint="something else may have taken the place of the old replicas",
+            "ready, and there is no room for the next one",
+            hint="another workload may have taken the accelerators of the old replicas",
         )
 
-    def _end_old(self, ready: int, there: int) -> None:
-        """End the old replicas that are not needed beside `ready` new ones, of which `there` are requested."""
+    def _remove_old(self, ready: int, requested: int) -> None:
+        """Remove the old replicas that are not needed next to `ready` new ones, of which `requested` are requested."""
         old = self.front.replicas(self.old)
         needed = min(old, -(-self.before * (self.wanted - ready) // self.wanted))
-        if needed == old and self._old_pods <= old and self._fitting(there) == there:
+        if needed == old and self._old_pods <= old and self._fitting(requested) == requested:
             needed = min(old, max(0, min(self.before, self.wanted) - ready))
         if needed < old:
             self._resize(self.old, needed)
 
-    def _fitting(self, there: int) -> int:
+    def _fitting(self, requested: int) -> int:
         """Return how many new replicas have room.
 
-        The place of an old one is free once it has ended, unless its machine, which was added for it, went with it.
+        The accelerators of an old one are free once it has terminated, unless they were on a node that the cluster had
+        added for it and removes again.
         """
         old = self.front.replicas(self.old)
-        more = 0 if self._old_pods > old else max(0, max(self.before, self.wanted) + 1 - old - there)
+        more = 0 if self._old_pods > old else max(0, max(self.before, self.wanted) + 1 - old - requested)
         return self.front.fitting(self.deployment, added=more)
 
     @property
@@ -164,7 +166,7 @@ class _Exchange:
 
     @property
     def _old_pods(self) -> int:
-        """How many old replicas still hold accelerators, ending ones included."""
+        """How many old replicas still hold accelerators, including terminating ones."""
         return sum(item.status != "terminated" for item in self._replicas(self.old))
 
     def _replicas(self, machine: ResourceRecord) -> tuple[ReplicaState, ...]:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.text import usd
+from tgi_deploy.text import dated, usd
 from tgi_deploy.values.base import plain
 from tgi_deploy.values.plan_results import ChangeData, CheckData, Comparison, MetricData
 
@@ -75,6 +75,8 @@ def compare(old: PlanDocument, new: PlanDocument, limits: Limits) -> Comparison:
         metrics=metrics,
         changes=_changes(old, new, _FIELDS),
         checks=tuple(_checks(metrics, limits)),
+        old_prices=dated(old.chosen.price_date, estimated=old.chosen.estimated),
+        new_prices=dated(new.chosen.price_date, estimated=new.chosen.estimated),
     )
 
 

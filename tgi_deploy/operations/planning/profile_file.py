@@ -36,7 +36,15 @@ def read_profile(file: Path, open_catalog: Callable[[Path], Catalog]) -> Profile
         copy = Path(folder) / "models" / file.name
         copy.parent.mkdir()
         copy.write_bytes(_bytes_of(file))
-        return resolve(OptionTexts(model=file.stem), {}, open_catalog(Path(folder))).model
+        try:
+            return resolve(OptionTexts(model=file.stem), {}, open_catalog(Path(folder))).model
+        except InputError as error:
+            raise _named(error, f"models/{file.name}", str(file)) from error.__cause__
+
+
+def _named(error: InputError, copy: str, file: str) -> InputError:
+    """Return the error with the user's path in place of the copy's."""
+    return error.copy(message=error.message.replace(copy, file), hint=error.hint and error.hint.replace(copy, file))
 
 
 def _bytes_of(file: Path) -> bytes:

@@ -176,7 +176,7 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
     try:
         executor.execute(deployment, diff((), deployment.resources, seen))
         attached = tuple(found for found in seen if found.attached)
-        sweep(context, tags, places, note=note, seen=attached, patience=context.pace.sweep)
+        sweep(context, tags, places, note=note, seen=attached, polling=context.pace.sweep)
     except LeftBehindError as error:
         raise still_there(context, deployment, places, error) from error
     receipt = receipt_of(context, deployment, places)
@@ -298,7 +298,7 @@ def sweep(
     *,
     note: Callable[[Event], None],
     seen: Sequence[Found] = (),
-    patience: PollPolicy,
+    polling: PollPolicy,
 ) -> None:
     """Delete resources by tags, dependents first, until a search finds nothing.
 
@@ -307,7 +307,7 @@ def sweep(
     known = {found.id: found for found in seen}
     left: dict[str, Found] = {}
     reported: set[str] = set()
-    for _ in polls(context.clock, patience):
+    for _ in polls(context.clock, polling):
         left = {found.id: found for place in places for found in context.cloud(place).find(tags)}
         now, name = context.clock.now(), tags.get(TAG_NAME, "")
         for found in left.values():

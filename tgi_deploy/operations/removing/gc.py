@@ -214,7 +214,7 @@ def _judge(context: Context, group: Group, request: GcRequest) -> Group:
         return replace(group, reason=group.reason or "its tags were not written by this tool")
     now = context.clock.now()
     if request.older_than_s and group.newest is not None and not is_past(group.newest, now, by_s=request.older_than_s):
-        return replace(
+        return _recorded_here(group, group.machine) or replace(
             group, reason=f"it may be younger than the limit: clocks are up to {_APART_MINUTES} minutes apart"
         )
     if group.expires is not None and is_past(group.expires, now):
@@ -239,12 +239,19 @@ def _known_by_id(context: Context, group: Group) -> Found | None:
 def _judge_machine(group: Group, machine: Found, request: GcRequest) -> Group:
     if group.recorded is not None and group.recorded.status == "deleting":
         return replace(group, orphaned=True, reason="its removal is not finished")
-    if group.recorded is not None:
-        return replace(group, reason=f"its machine is {machine.state} and recorded here")
+    if kept := _recorded_here(group, machine):
+        return kept
     if request.include_unrecorded:
         return replace(group, orphaned=True, reason=f"its machine is {machine.state} and not recorded here")
     elsewhere = "its record may be on another computer; --include-unrecorded removes it anyway"
     return replace(group, reason=f"its machine is {machine.state}, and {elsewhere}")
+
+
+def _recorded_here(group: Group, machine: Found | None) -> Group | None:
+    """Return the group as kept if this computer's record has its machine; None otherwise."""
+    if group.recorded is None or group.recorded.status == "deleting" or machine is None:
+        return None
+    return replace(group, reason=f"its machine is {machine.state} and recorded here")
 
 
 def _remove_all(context: Context, request: GcRequest, outcome: GcOutcome) -> GcOutcome:
@@ -299,7 +306,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
 
     with naming_what_is_left(context, left, again="the same 'gc' resumes it"):
         try:
-            sweep(context, tags, regions, note=ledger.add, patience=context.pace.deletion)
+            sweep(context, tags, regions, note=ledger.add, polling=context.pace.deletion)
         except LeftBehindError as error:
             items = error.left
             receipt = issue(context, unowned, ledger, regions, left=items)

@@ -364,5 +364,5 @@ def _sweep_hastily(
     known = tuple(found for place in places for found in context.cloud(place).find(tags))
     for found in known:
         note(sighting(found, deployment, context.clock.now(), name=deployment.name))
-    sweep(context, tags, places, note=note, seen=known, patience=URGENT_POLLS)
+    sweep(context, tags, places, note=note, seen=known, polling=URGENT_POLLS)
     return known

@@ -59,9 +59,9 @@ def planned_page(
 
 
 def runbook_result(
-    subject: Subject, engine: Engine, profiles_dir: Path | None, templates_dir: Path | None
+    subject: Subject, engine: Engine, profiles_dir: Path | None, templates_dir: Path | None, *, sandbox: bool
 ) -> Result[RunbookData, RunbookData]:
     alerts = read_alerts(engine.name, user_dir=profiles_dir)
-    page = runbook(subject, alerts, engine, templates_dir=templates_dir)
+    page = runbook(subject, alerts, engine, templates_dir=templates_dir, sandbox=sandbox)
     data = RunbookData(name=subject.name, markdown=page)
     return Result(data=data, outcome=data)

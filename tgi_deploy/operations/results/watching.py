@@ -285,6 +285,8 @@ def _row(row: Row) -> RowData:
         expires=row.expires,
         ends=ends_data(row.ends),
         owners=row.owners,
+        estimated=row.estimated,
+        price_dated=row.price_dated,
     )
 
 
@@ -293,7 +295,7 @@ def _diagnosis(source: str, found: Reading, before: int) -> DiagnosisData:
     return DiagnosisData(
         source=source,
         findings=tuple(replaced(item, line=item.line + before) if item.line else item for item in found.findings),
-        phase=found.startup_phase if found.evident else None,
+        phase=found.startup_phase if found.phase_seen else None,
         failed=found.failed,
         attempts=found.starts,
         unexplained=None if error is None else UnexplainedData(evidence=error.text, line=error.number + before),

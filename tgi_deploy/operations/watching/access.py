@@ -13,7 +13,7 @@ from tgi_deploy.engines.protocol import Invocable
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.context import address_of
 from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.operations.watching.lookup import known
+from tgi_deploy.operations.watching.lookup import known, stopped_error
 from tgi_deploy.targets.protocol import Invoking, Tunneling
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.deployment import TaggedDeployment
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _QUESTION: Final = "What is a GPU?"
 _ANSWER_TOKENS: Final = 64
 _NAMELESS: Final = re.compile(r"'(diagnose|logs|status) NAME'")
+# Points the cloud's own tools at the sandbox.
+SANDBOX_FIRST: Final = 'eval "$(tgi-deploy sandbox start)"'
 _JSON: Final = "-H 'Content-Type: application/json'"
 
 
@@ -56,7 +58,7 @@ def access_to(context: Context, deployment: Deployment) -> AccessData:
         shell, python = target.invocation_lines(address, sent.body or {}, streamed=sent.streamed)
         return AccessData(
             name=deployment.name, url=url, curl=shell, python=python, tunnel="", unencrypted=unencrypted(deployment),
-            certificate=None,
+            certificate=None, first=SANDBOX_FIRST if context.loopback else "",
         )  # fmt: skip
     body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)
@@ -91,8 +93,10 @@ def _tunnel(context: Context, address: Address, record: ResourceRecord) -> str:
 
 
 def reached(context: Context, deployment: Deployment) -> tuple[Address, ResourceRecord]:
-    """Return the address and the machine behind it. Raises DeployError `no_endpoint`."""
+    """Return the address and the machine behind it. Raises DeployError `no_endpoint`, and `stopped`."""
     name, record = deployment.name, deployment.machine
+    if deployment.status == "stopped":
+        raise stopped_error(name)
     if deployment.endpoint is not None and record is not None and "id" in record.attributes:
         machine = context.with_certificate(record)
         return address_of(deployment.endpoint, machine), machine

@@ -28,7 +28,8 @@ class Row:
 
     `now` is the current status, regardless of the record; `probe` is the endpoint's answer, None without an endpoint.
     `missing` is whether the cloud was queried and no longer has the recorded machine. `expires` is the earliest of
-    `ends`. `usd_per_hour` is the price of all running machines, `estimated` on the spot market.
+    `ends`. `usd_per_hour` is the price of all running machines, `estimated` on the spot market, `price_dated` its date,
+    as `listed 2026-07-20`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Row:
     owners: tuple[str, ...] = ()
     missing: bool = False
     estimated: bool = False
+    price_dated: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +94,7 @@ def _row(status: Status, deployment: Deployment) -> Row:
         owners=status.owners,
         missing=status.missing,
         estimated=deployment.estimated,
+        price_dated=deployment.price_dated,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.planning.no_plan import option_words
 from tgi_deploy.reconcile.claim import owned_by
@@ -223,6 +223,15 @@ def is_stopped(recorded: Deployment | None, machine: Found | None) -> bool:
         return False
     record = recorded.machine if recorded else None
     return STARTABLE in machine.attributes or (record is not None and record.state in SWITCHED)
+
+
+def stopped_error(name: str) -> NotHealthyError:
+    """Return the error of a command that needs a running machine."""
+    return NotHealthyError(
+        "stopped",
+        f"'{name}' does not serve: its machine is stopped",
+        hint=f"'tgi-deploy start {name}' starts it again, 'tgi-deploy down {name}' removes it with its disk",
+    )
 
 
 def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.watching.access import access_to, pinned
+from tgi_deploy.operations.watching.access import SANDBOX_FIRST, access_to, pinned
 from tgi_deploy.operations.watching.lookup import own_words
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.templating import render_text
-from tgi_deploy.text import option_duration
+from tgi_deploy.text import dated, option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
 from tgi_deploy.values.deployment import service_of
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
@@ -196,9 +196,20 @@ def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:
             yield f"{end.seconds} s after its last request"
 
 
-def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templates_dir: Path | None = None) -> str:
-    """Return the page in Markdown. Raises InputError `bad_template` for an invalid template of the user."""
-    return render_text("runbook.md.j2", _values(subject, alerts, engine), templates_dir=templates_dir)
+def runbook(
+    subject: Subject,
+    alerts: Sequence[Alert],
+    engine: Engine,
+    *,
+    templates_dir: Path | None = None,
+    sandbox: bool = False,
+) -> str:
+    """Return the page in Markdown. With `sandbox`, the cloud's own commands are pointed at the sandbox first.
+
+    Raises InputError `bad_template` for an invalid template of the user.
+    """
+    values = {**_values(subject, alerts, engine), "sandbox": SANDBOX_FIRST if sandbox else ""}
+    return render_text("runbook.md.j2", values, templates_dir=templates_dir)
 
 
 def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[str, Any]:
@@ -220,6 +231,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "region": subject.region,
         "url": subject.pinned_url,
         "curl": subject.access.curl if subject.access else None,
+        "first": subject.access.first if subject.access else "",
         "tunnel": subject.access.tunnel if subject.access else None,
         "unencrypted": subject.unencrypted,
         "ends": subject.ends,
@@ -237,6 +249,7 @@ def _planned(plan: PlanDocument, subject: Subject, engine: Engine) -> dict[str, 
     """Return the values that only a plan has."""
     return {
         "chosen": plan.chosen,
+        "price_date": dated(plan.chosen.price_date, estimated=plan.chosen.estimated),
         "engine": plan.engine,
         "up_command": " ".join(_up_words(plan.requirements, subject)),
         "weights": plan.chosen.dtype if plan.chosen.quantize == "none" else plan.chosen.quantize,

@@ -36,13 +36,15 @@ def starting(
         reading = read(console(), context.grammar_of(deployment), subject=Subject(planned=True))
     except DeployError:
         return None
-    if not reading.evident:
-        return Starting(phase="booting")
     cause = reading.forbids_ready or reading.cause_of_end
+    if reading.latest.exit_code is None and not reading.phase_seen:
+        return Starting(phase="booting")
+    # A console keeps only its last lines, and a traceback can fill it: then the cause alone shows the phase.
+    phase = reading.startup_phase if reading.phase_seen or cause is None else cause.startup_phase
     return Starting(
-        phase=reading.startup_phase,
-        detail=detail_of(reading.startup_phase, reading.progress, amount_mb=_image_mb(deployment)),
-        fraction=fraction_of(reading.startup_phase, reading.progress),
+        phase=phase,
+        detail=detail_of(phase, reading.progress, amount_mb=_image_mb(deployment)),
+        fraction=fraction_of(phase, reading.progress),
         exit_code=reading.latest.exit_code,
         cause=cause.code if cause else None,
     )

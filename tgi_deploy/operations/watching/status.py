@@ -20,6 +20,7 @@ from tgi_deploy.operations.watching.lookup import (
     price_of_all,
     second_machines,
     standing_price,
+    stopped_error,
     tagged_deployment,
 )
 from tgi_deploy.operations.watching.starting import console_of, starting
@@ -304,11 +305,7 @@ def not_serving(found: Status) -> NotHealthyError | None:
     if found.healthy or found.deployment is None or not is_name(name):  # tags can be unsafe in a command
         return None
     if found.stopped:
-        return NotHealthyError(
-            "stopped",
-            f"'{name}' does not serve: its machine is stopped",
-            hint=f"'tgi-deploy start {name}' starts it again, 'tgi-deploy down {name}' removes it with its disk",
-        )
+        return stopped_error(name)
     if found.missing:
         return NotHealthyError(
             "machine_missing",

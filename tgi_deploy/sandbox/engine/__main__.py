@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.catalog import Catalog
-from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels
+from tgi_deploy.catalog.kept_models import KEPT_MODELS, CachedModels
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speed", type=float, default=60.0, help="divides real durations; 1 is real time")
     parser.add_argument("--data", type=Path, help="folder mounted at /data; keeps what was downloaded")
     parser.add_argument("--environment-from-stdin", action="store_true", help="the container's, as a JSON object")
-    parser.add_argument("--fault", action="append", default=[], choices=list(map(str, Fault)), help="make go wrong")
+    parser.add_argument("--fault", action="append", default=[], choices=list(map(str, Fault)), help="inject a failure")
     parser.add_argument("launcher", nargs="*", help="the launcher's arguments, after --")
     return parser
 
@@ -69,11 +69,11 @@ def _parser() -> argparse.ArgumentParser:
 def models_of(environ: Mapping[str, str]) -> Catalog:
     """Return the catalog with the hub models that were planned before, because the stub also replaces the hub."""
     kept = environ.get(KEPT_MODELS)
-    return Catalog.open(more=KeptModels(Path(kept)) if kept else None, engines=(Tgi(),))
+    return Catalog.open(more=CachedModels(Path(kept)) if kept else None, engines=(Tgi(),))
 
 
 def _container(parser: argparse.ArgumentParser) -> tuple[Container, list[str]]:
-    """Return the container, and the launcher's arguments. Raises DeployError for what the catalog doesn't have."""
+    """Return the container, and the launcher's arguments. Raises DeployError for an unknown release or GPU."""
     options = parser.parse_args()
     host, _, port = options.listen.rpartition(":")
     if not host or not port.isdigit():

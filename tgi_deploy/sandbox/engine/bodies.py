@@ -1,6 +1,6 @@
 """Requests and replies: bodies read by the router's structs (`bodies.json`), answers in the shapes of `replies.json`.
 
-Errors are in the words of the router's web framework and parser: axum, serde and serde_path_to_error.
+Errors have the texts of the router's web framework and parser: axum, serde and serde_path_to_error.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _filled(shape: Any, values: Mapping[str, object]) -> Any:  # noqa: ANN401 --
     return [_filled(item, values) for item in shape] if isinstance(shape, list) else shape
 
 
-class _MisfitError(Exception):
-    """A value does not have its type. The steps to it are added on the way out."""
+class _TypeMismatchError(Exception):
+    """A value has the wrong type. `path` is where it is; each caller prepends its step."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
@@ -135,10 +135,10 @@ def read(value: object, struct: str, text: str = "") -> Body:
     """Return the struct of a value that was parsed from `text`. Raises RejectionError 422."""
     try:
         return _struct(value, struct)
-    except _MisfitError as misfit:
-        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in misfit.path).lstrip(".")
-        where = _end(text, misfit.path, custom="expected" not in misfit.words)
-        raise undeserializable(f"{steps}{': ' if steps else ''}{misfit.words}{where}") from misfit
+    except _TypeMismatchError as mismatch:
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in mismatch.path).lstrip(".")
+        where = _end(text, mismatch.path, custom="expected" not in mismatch.words)
+        raise undeserializable(f"{steps}{': ' if steps else ''}{mismatch.words}{where}") from mismatch
 
 
 def parameters(**given: object) -> Body:
@@ -160,20 +160,20 @@ def _struct(value: Any, name: str) -> Body:  # noqa: ANN401 -- any JSON value
         if field in members:
             found[field] = _member(*members[field], kind)
         elif field in _TABLE["required"]:
-            raise _MisfitError(f"missing field `{field}`")
+            raise _TypeMismatchError(f"missing field `{field}`")
         else:
             default = _DEFAULTS.get(kind.partition("<")[0], type(None))
             found[field] = _struct({}, kind) if kind in _STRUCTS else default()
     if name == "Message" and not isinstance(found["content"], str | list) and found["tool_calls"] is None:
-        raise _MisfitError("data did not match any variant of untagged enum MessageBody")
+        raise _TypeMismatchError("data did not match any variant of untagged enum MessageBody")
     return Body(**found)
 
 
 def _member(step: str | int, value: object, kind: str) -> Any:  # noqa: ANN401 -- as `_read`
     try:
         return _read(value, kind)
-    except _MisfitError as misfit:
-        misfit.path.insert(0, step)
+    except _TypeMismatchError as mismatch:
+        mismatch.path.insert(0, step)
         raise
 
 
@@ -192,7 +192,7 @@ def _read(value: Any, kind: str) -> Any:  # noqa: ANN401 -- any JSON value
         raise _mismatch(value, outer, "value")
     if value not in scalar.get("variants", (value,)):
         known = ", ".join(f"`{name}`" for name in scalar["variants"])
-        raise _MisfitError(f"unknown variant `{value}`, expected one of {known}")
+        raise _TypeMismatchError(f"unknown variant `{value}`, expected one of {known}")
     if outer == "Vec":
         return [_member(place, item, inner) for place, item in enumerate(value)]
     return float(value) if outer == "f32" else value
@@ -202,17 +202,17 @@ def _prompts(value: object) -> list[str]:
     """Return one prompt or several."""
     prompts: list[Any] = value if isinstance(value, list) else [value]
     if not prompts:
-        raise _MisfitError("Empty array detected. Do not use an empty array for the prompt.")
+        raise _TypeMismatchError("Empty array detected. Do not use an empty array for the prompt.")
     if not all(isinstance(prompt, str) for prompt in prompts):
-        raise _MisfitError("data did not match any variant of untagged enum PromptDeserializer")
+        raise _TypeMismatchError("data did not match any variant of untagged enum PromptDeserializer")
     return prompts
 
 
-def _mismatch(value: object, kind: str, wrong: str = "type") -> _MisfitError:
-    """Return the error of a value that is not of a kind, described like serde."""
+def _mismatch(value: object, kind: str, wrong: str = "type") -> _TypeMismatchError:
+    """Return the error of a value that is not of this kind, in serde's words."""
     expected = _TABLE["expected"].get(kind, f"struct {kind}" if kind in _STRUCTS else kind)
     described = _TABLE["described"][type(value).__name__].format(json.dumps(value, ensure_ascii=False))
-    return _MisfitError(f"invalid {wrong}: {described}, expected {expected}")
+    return _TypeMismatchError(f"invalid {wrong}: {described}, expected {expected}")
 
 
 def _end(text: str, path: list[str | int], *, custom: bool) -> str:

@@ -1,4 +1,4 @@
-"""The launcher's arguments: parsed as clap, its argument parser, does, then checked before any download."""
+"""The launcher's arguments: parsed like clap, its argument parser, then checked before any download."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class ExitError(Exception):
-    """The launcher exits: 0 after a stop signal or for `--help`, 1 as it gives up, 2 for usage, 101 for a panic."""
+    """The launcher exits: 0 after a stop signal or `--help`, 1 for an error, 2 for bad usage, 101 for a panic."""
 
     def __init__(self, code: int, last_words: str = "") -> None:
         super().__init__(last_words)
         self.code = code
 
 
-def given_up(variant: str) -> ExitError:
+def launcher_error(variant: str) -> ExitError:
     return ExitError(1, f"Error: {variant}")
 
 
 def invalid(message: str) -> ExitError:
     """Return the launcher's error for a value."""
-    return given_up(f'ArgumentValidation("{message}")')
+    return launcher_error(f'ArgumentValidation("{message}")')
 
 
 # Variables that name the GPUs, in the order of `launcher/src/main.rs`.
@@ -214,7 +214,7 @@ def resolve_shards(arguments: Arguments, devices: int | None) -> int:
         what = f"--num-shard and {'/'.join(DEVICE_VARIABLES)} are not set"
         raise ExitError(101, f"thread 'main' panicked at launcher/src/main.rs:\n{what}")
     if sharded and wanted is None and (devices or 0) <= 1:
-        raise given_up(f'NotEnoughCUDADevices("`sharded` is true but only found {devices} CUDA devices")')
+        raise launcher_error(f'NotEnoughCUDADevices("`sharded` is true but only found {devices} CUDA devices")')
     if sharded and wanted is not None and wanted <= 1:
         raise invalid("`sharded` is true but `num_shard` <= 1")
     found = 1 if sharded is False else devices or 1

@@ -122,9 +122,9 @@ def generate(generation: Generation, tokenizer: Tokenizer) -> Iterator[Step]:
     salt = f"{generation.seed}|{parameters.temperature}" if generation.query.samples else "greedy"
     prompt = "".join(piece.text for piece in generation.pieces)
     digest = hashlib.sha256(f"{salt}|{prompt}".encode()).digest()
-    dice = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it must be reproducible
-    for index, piece in enumerate(_pieces(dice, generation.forced), start=1):
-        logprob, reason = -round(dice.uniform(0.01, 2.5), 4), "length" if index >= generation.max_new_tokens else None
+    rng = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it must be reproducible
+    for index, piece in enumerate(_pieces(rng, generation.forced), start=1):
+        logprob, reason = -round(rng.uniform(0.01, 2.5), 4), "length" if index >= generation.max_new_tokens else None
         if piece is None:
             token, reason = Token(id=2, text="</s>", logprob=logprob, special=True), "eos_token"
         else:
@@ -136,9 +136,9 @@ def generate(generation: Generation, tokenizer: Tokenizer) -> Iterator[Step]:
             return
 
 
-def _pieces(dice: random.Random, forced_text: str | None) -> Iterator[str | None]:
+def _pieces(rng: random.Random, forced_text: str | None) -> Iterator[str | None]:
     """Yield token texts, then None for the end."""
-    words = (f" {dice.choice(_WORDS)}" for _ in range(dice.randint(24, 96)))
+    words = (f" {rng.choice(_WORDS)}" for _ in range(rng.randint(24, 96)))
     for text in words if forced_text is None else (forced_text,):
         yield from _PIECE.findall(text)
     yield None
@@ -147,8 +147,8 @@ def _pieces(dice: random.Random, forced_text: str | None) -> Iterator[str | None
 def _top(token: Token, wanted: int, tokenizer: Tokenizer) -> tuple[Token, ...]:
     if wanted == 0:
         return ()
-    own = random.Random(token.id)  # noqa: S311 -- alternatives must not change what is generated next
-    others = [f" {word}" for word in own.sample(_WORDS, wanted) if f" {word}" != token.text]
+    others_rng = random.Random(token.id)  # noqa: S311 -- alternatives must not change what is generated next
+    others = [f" {word}" for word in others_rng.sample(_WORDS, wanted) if f" {word}" != token.text]
     alternatives = (tokenizer.token(text, token.logprob - place) for place, text in enumerate(others, start=1))
     return (token, *alternatives)[:wanted]
 

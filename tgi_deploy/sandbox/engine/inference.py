@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.sandbox.engine.bodies import ApiError
 from tgi_deploy.sandbox.engine.generator import Generation, Query, Step, Tokenizer, forced_text, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
-from tgi_deploy.sandbox.engine.situation import Fault, Situation, made_up_hash
+from tgi_deploy.sandbox.engine.situation import Fault, Situation, fake_hash
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
-# The requested length is cut to this before it is compared with the capacity.
+# The requested number is capped at this before it is compared with the capacity.
 _MOST_NEW_TOKENS: Final = 1024
 # The metrics of `Generation.parts_s`.
 _DURATIONS: Final = (
@@ -35,7 +35,7 @@ _STEP_PARTS: Final = {"inference": 1.0, "forward": 0.53, "decode": 0.09, "filter
 _BANDWIDTH_SHARE: Final = 0.6
 _COMPUTE_SHARE: Final = 0.4
 _LEAST_STEP_S: Final = 0.004
-# A prompt that faults consider long: longer than a question, shorter than any plan's longest.
+# Length from which a prompt triggers the faults of long prompts: above a question, below every plan's maximum.
 _LONG_PROMPT_TOKENS: Final = 256
 # Weights are float32 on a CPU (server, models/causal_lm.py), so a token moves twice the bytes.
 _CPU_BANDWIDTH_GB_S: Final = 20.0
@@ -50,7 +50,7 @@ _SECONDS: Final = list(accumulate([0.0001 * 1.5] + [1.5] * 34, lambda bound, ste
 
 
 class Inference:
-    """One served model. Safe to call from many threads. `out_of_memory`: a prefill took the shard down."""
+    """One served model. Safe to call from many threads. `out_of_memory` is set when a prefill crashes the shard."""
 
     def __init__(self, situation: Situation) -> None:
         arguments, limits, checkpoint = situation.arguments, situation.limits, situation.checkpoint
@@ -61,7 +61,7 @@ class Inference:
         self.api_key: str | None = arguments.get("api-key")
         supplied = arguments.get("tokenizer-config-path") is not None
         self.template = (checkpoint.chat or supplied) and Fault.NO_CHAT_TEMPLATE not in faults
-        version, commit = release.reported_version or release.version, made_up_hash(f"TGI {release.version}")
+        version, commit = release.reported_version or release.version, fake_hash(f"TGI {release.version}")
         self.about = {
             "model_id": _DEFAULT_MODEL if Fault.WRONG_MODEL in faults else checkpoint.model_id,
             "version": version,
@@ -69,8 +69,8 @@ class Inference:
             "docker_label": f"sha-{commit[:7]}",
             "system_fingerprint": f"{version}-sha-{commit[:7]}",
         }
-        made_up = f"{host.gpus}-nvidia-{host.accelerator.name.lower()}"
-        self.compute_type = situation.environ.get("COMPUTE_TYPE") or made_up
+        fake_name = f"{host.gpus}-nvidia-{host.accelerator.name.lower()}"
+        self.compute_type = situation.environ.get("COMPUTE_TYPE") or fake_name
         self.out_of_memory = threading.Event()
         self.dead = threading.Event()
         self._slots = threading.BoundedSemaphore(arguments.get("max-concurrent-requests", 128))
@@ -81,11 +81,11 @@ class Inference:
 
     @contextmanager
     def admitted(self, query: Query) -> Iterator[None]:
-        """Take a place among the concurrent requests. Raises ApiError `overloaded` if there is none."""
+        """Occupy a slot for a concurrent request. Raises ApiError `overloaded` if none is free."""
         count = self.metrics.add
         count("tgi_request_count")
         try:
-            self._take_place()
+            self._acquire_slot()
             if count("tgi_batch_current_size", 1) > 1:
                 count("tgi_batch_concat", label='reason="backpressure"')
             try:
@@ -100,7 +100,7 @@ class Inference:
             self.situation.log.refused(query, error.bare)
             raise
 
-    def _take_place(self) -> None:
+    def _acquire_slot(self) -> None:
         if Fault.OVERLOADED in self.situation.faults or not self._slots.acquire(blocking=False):
             raise ApiError("overloaded", "Model is overloaded")
         for name in ("tgi_queue_size", "tgi_batch_current_max_tokens"):  # a request is batched at once
@@ -132,7 +132,7 @@ class Inference:
             pieces = pieces[-given.truncate :]
         drawn = secrets.randbits(64) if given.seed is None else given.seed
         generation = Generation(
-            query=query, pieces=pieces, max_new_tokens=self._room(len(pieces), given.max_new_tokens),
+            query=query, pieces=pieces, max_new_tokens=self._new_tokens(len(pieces), given.max_new_tokens),
             seed=drawn if query.samples else None, forced=None if given.grammar is None else forced_text(given.grammar),
             started=started, validated=time.perf_counter() - started,
         )  # fmt: skip
@@ -140,8 +140,8 @@ class Inference:
         self.metrics.observe("tgi_request_max_new_tokens", generation.max_new_tokens)
         return generation
 
-    def _room(self, used: int, wanted: int | None) -> int:
-        """Check the lengths: first the sum, with the requested length cut."""
+    def _new_tokens(self, used: int, wanted: int | None) -> int:
+        """Return the number of new tokens. Checks the sum first, with the requested number capped. Raises ApiError."""
         limits = self.situation.limits
         left = limits.max_total_tokens - used
         if wanted is not None and (wanted := min(wanted, _MOST_NEW_TOKENS)) > left:

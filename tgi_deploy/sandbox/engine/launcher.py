@@ -1,6 +1,6 @@
 """One container's life: each phase of the start with its log lines and ways to fail, then serving, until an exit code.
 
-Those of the CPU were recorded from 3.3.7 on a machine without a GPU on 2026-11-22, in
+The phases and log lines on a CPU were recorded from 3.3.7 on a machine without a GPU on 2026-11-22, see
 tests/cases/diagnosis/real-cpu-start.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from tgi_deploy.sandbox.engine import flags
 from tgi_deploy.sandbox.engine.inference import Inference
 from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, GPU, MAIN, Kind, Log, reason, traceback
-from tgi_deploy.sandbox.engine.memory import capacity, load_refusal, loaded_weights, warmup_refusal
+from tgi_deploy.sandbox.engine.memory import capacity, load_error, loaded_weights, warmup_error
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import (
     Checkpoint,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.engines.tgi.release import TgiRelease
 
-# A flag that no release has: one letter short of one that all have.
+# A flag that no release has: one letter is missing from one that all have.
 _MISSPELLED: Final = ("--max-batch-prefill-token", "4096")
 _TOKENS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_API_TOKEN")
 _DOWNLOADED_BYTES_PER_S: Final = 400_000_000
@@ -91,7 +91,7 @@ def run(container: Container, argv: Sequence[str]) -> int:
         launcher.start()
         launcher.serve()
     except flags.ExitError as end:
-        if end.code or launcher is None:  # for `--help`, which ends it with 0, the output is not an error
+        if end.code or launcher is None:  # the output of `--help`, which exits with 0, is not an error
             (container.err if end.code else container.out).write(f"{end}\n")
         else:
             launcher.stop_shards()
@@ -114,7 +114,7 @@ def prepare(container: Container, argv: Sequence[str]) -> Situation:
 
 
 class Launcher:
-    """The launcher with its shards and its router. Methods raise ExitError if it ends."""
+    """The launcher with its shards and its router. Methods raise ExitError when it exits."""
 
     def __init__(self, situation: Situation) -> None:
         self.situation = situation
@@ -125,7 +125,7 @@ class Launcher:
         self.ranks: list[int] = []
 
     def start(self) -> None:
-        """Run every phase before the socket."""
+        """Run every phase before the socket is bound."""
         situation, log, arguments = self.situation, self.log.launcher, self.situation.arguments
         log(arguments.debug())
         try:  # Docker sets HOSTNAME, the variable of `--hostname`, to the container's name
@@ -153,7 +153,7 @@ class Launcher:
         self._start_router()
 
     def _choose_kernels(self) -> None:
-        """Choose them before the number of shards is known."""
+        """Choose the attention kernels, before the number of shards is known."""
         attention, paged = self.situation.attention, self.situation.attention == "paged"
         if self.situation.host.on_cpu:
             problem = f"Cannot determine GPU compute capability: {reason('no_driver')}"
@@ -200,7 +200,7 @@ class Launcher:
     def _fail_download(self, why: str, kind: Kind = "download") -> NoReturn:
         evidence = traceback(kind, self.model, reason(why, model=self.model) if why else "")
         self.log.launcher(f"Download encountered an error: \n{evidence}", level="ERROR", span="download")
-        raise flags.given_up("DownloadError")
+        raise flags.launcher_error("DownloadError")
 
     def _fetch(self, folder: Path) -> None:
         files, faults = self.situation.checkpoint.files(), self.situation.faults
@@ -222,10 +222,10 @@ class Launcher:
         self._log_ranks("Starting shard")
         self.pause(_ATTENTION_S)
         self._announce_kernels()
-        refusal = load_refusal(situation)
-        if refusal is not None:
+        problem = load_error(situation)
+        if problem is not None:
             self._wait(_IMPORTS_S - _ATTENTION_S)
-            self._die(refusal, early=refusal != checkpoint.broken)
+            self._die(problem, early=problem != checkpoint.broken)
         if situation.num_shard > 1:  # the first operation between shards
             for fault, after_s in ((Fault.SHM_TOO_SMALL, _IMPORTS_S), (Fault.NCCL_HANG, _WATCHDOG_S)):
                 if fault in situation.faults:
@@ -275,7 +275,7 @@ class Launcher:
         self.log.launcher("Shutting down shards")
         for rank in others:
             self._report_output(boxed, why, rank)
-        raise flags.given_up("ShardCannotStart")
+        raise flags.launcher_error("ShardCannotStart")
 
     def _report_output(self, kind: Kind, why: str, rank: int) -> None:
         left = traceback(kind, self.model, why, on_cpu=self.situation.host.on_cpu)
@@ -300,9 +300,9 @@ class Launcher:
             self._refuse("`max_batch_size` must be > 0")
         self.log.router("Warming up model", source=BACKEND, line=125)
         self.pause(18.0)
-        refusal = warmup_refusal(situation)
-        if refusal is not None:
-            self._fail_in_prefill(refusal)
+        problem = warmup_error(situation)
+        if problem is not None:
+            self._fail_in_prefill(problem)
         tokens = self._assumed_tokens() if situation.host.on_cpu else self._measured_tokens()
         total = situation.total_tokens(tokens)
         if total > tokens:
@@ -360,7 +360,7 @@ class Launcher:
         self.log.write(last_words)
         self.log.launcher("Webserver Crashed", level="ERROR")
         self.stop_shards()
-        raise flags.given_up("WebserverFailed")
+        raise flags.launcher_error("WebserverFailed")
 
     def _start_router(self) -> None:
         """Load tokenizer and configuration; the socket is bound right after."""
@@ -439,7 +439,7 @@ class Launcher:
         self._report_output("boxed_early", reason(why), 0)
         time.sleep(_NOTICED_S)
         self.log.launcher("Shard 0 crashed", level="ERROR")
-        raise flags.given_up("ShardFailed")
+        raise flags.launcher_error("ShardFailed")
 
 
 def _shown(error: OSError) -> str:

@@ -162,7 +162,7 @@ def capacity(situation: Situation) -> Capacity:
 
 
 def _prefill_bytes(situation: Situation, requests: int, longest: int) -> int:
-    """Return the peak of the warm-up prefill: one layer, its image, its masks, and the scores of its prompts.
+    """Return the peak of the warm-up prefill: one layer, an image, the attention masks, and the scores of the prompts.
 
     Prompts are always scored without the flag, and in classes without flash attention.
     """
@@ -192,8 +192,8 @@ def _feed_forward_values(situation: Situation) -> int:
     return max(4 * model.intermediate_size, 3 * at_once * model.expert_intermediate_size)
 
 
-def load_refusal(situation: Situation) -> str | None:
-    """Return the last line of the stderr of a shard that can't load; None if it loads, regardless of memory."""
+def load_error(situation: Situation) -> str | None:
+    """Return the last line on stderr of a shard that can't load the model, memory aside; None if it can."""
     model, native, host = situation.checkpoint.model, situation.model_class, situation.host
     ranks, given, kernels = situation.num_shard, situation.arguments.get, situation.attention
     weights, rule, capability = situation.weights, situation.weights.rule, host.accelerator.compute_capability
@@ -235,8 +235,8 @@ def load_refusal(situation: Situation) -> str | None:
     return next((reason(name, **values) for name, broken in rules.items() if broken), None)
 
 
-def warmup_refusal(situation: Situation) -> str | None:
-    """Return the kernels' error on a GPU, or for weights, that the release was not built for."""
+def warmup_error(situation: Situation) -> str | None:
+    """Return the error of kernels that the release does not have for the GPU or the weights; None if it has them."""
     if situation.host.on_cpu:
         return None
     stored, release = situation.checkpoint.model.quantization, situation.release

@@ -1,4 +1,4 @@
-"""The routes and their answers: health, information, metrics; inference in the engine's own style and in OpenAI's.
+"""The routes and their replies: health, information, metrics; inference in the engine's own style and in OpenAI's.
 
 The routes of cloud platforms accept the bodies of both styles. `replies.json` has the shapes of the answers.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.inference import Inference
 
 DESCRIPTION: Final = "/api-doc/openapi.json"
-# Routes that came with the launcher's `--api-key`, and don't need the key.
+# Routes that exist since the launcher has `--api-key`, and don't need the key.
 _NEWER: Final = frozenset({"/v1/models", "/chat_tokenize"})
-# The route that answers a body of SageMaker's, by a member of the body.
+# The route that answers a SageMaker request, by a member of its body.
 _SAGEMAKER: Final = {"messages": "/v1/chat/completions", "prompt": "/v1/completions", "inputs": "/"}
 
 
@@ -59,7 +59,7 @@ class Api:
         return handler(self, bodies.read(bodies.parsed(text), struct, text))
 
     def health(self, _request: Request) -> Reply:
-        """Answer the health check: healthy while all shards run; after one died, the router answers until stopped."""
+        """Answer the health check: healthy while all shards run. The router reports a dead one until stopped."""
         if self.inference.dead.is_set():
             self.inference.log_dead_shard()
             raise ApiError("healthcheck", "unhealthy")
@@ -137,7 +137,7 @@ class Api:
     def _answered(
         self, queries: list[Query], whole: Callable[[list[Generation]], object], events: Generator[Members] | None
     ) -> Reply:
-        """Answer with events, or whole if there are none. Errors and ends of streams are those of one of two styles."""
+        """Return a stream of `events`, or a whole answer if None. Errors in streams have the style of the route."""
         first = queries[0]
         headers: Members = {"compute_type": self.inference.compute_type, "characters": len(first.inputs)}
         if events is not None:
@@ -158,7 +158,7 @@ class Api:
         return self._native(body, stream=True)
 
     def compatible(self, body: Body) -> Reply:
-        """Answer `POST /`: a list with one answer, or a stream. The prompt is included, unless that was turned off."""
+        """Answer `POST /`: a list with one answer, or a stream, with the prompt unless the request turns that off."""
         if body.parameters.return_full_text is None:
             body.parameters.return_full_text = True
         kind = f'default_return_full_text=true compute_type=Extension(ComputeType("{self.inference.compute_type}"))'

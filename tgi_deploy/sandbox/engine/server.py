@@ -98,7 +98,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         """Log nothing: the routes write the engine's line."""
 
     def _body(self) -> bytes:
-        """Read all of it, because the rest would be taken for the connection's next request."""
+        """Read the whole body: a remainder would be parsed as the connection's next request."""
         file, headers = self.rfile, self.headers
         if "chunked" in headers.get("Transfer-Encoding", ""):
             chunks = []
@@ -114,7 +114,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         return file.read(min(size, _LARGEST_BODY_BYTES))
 
     def _send(self, reply: Reply) -> None:
-        """Send a reply. The status of server-sent events is 200, whatever happens later."""
+        """Send a reply. Server-sent events have status 200, even if an error follows."""
         length = {"content-length": str(len(reply.body))} if reply.events is None else _EVENTS
         ends = {"connection": "close"} if self.close_connection else {}
         self.send_response_only(reply.status)

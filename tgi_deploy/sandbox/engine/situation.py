@@ -83,7 +83,7 @@ class TokenLimits(Frozen, frozen=True, kw_only=True):
 class Checkpoint(Frozen, frozen=True, kw_only=True):
     """The checkpoint of `--model-id`. `weights`: the stored format; `exists`: the hub, or this computer, has it.
 
-    `commit` is made up, but stable, if the catalog has none. `begins`: prompts begin with a special token, which is
+    `commit` is a stable fake if the catalog has none. `begins`: prompts begin with a special token, which is
     unknown for hub models. `broken` is the error of a shard that loads this folder, as recorded from 3.3.7.
     """
 
@@ -107,7 +107,7 @@ class Checkpoint(Frozen, frozen=True, kw_only=True):
 
 _FILE_BYTES: Final = 5_000_000_000
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
-# For a model without a usable config: it is never loaded.
+# The shape of a model without a usable config, which is never loaded.
 _SOME_SHAPE: Final = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 600,
@@ -115,7 +115,7 @@ _SOME_SHAPE: Final = {
 }  # fmt: skip
 
 
-def made_up_hash(text: str) -> str:
+def fake_hash(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -127,13 +127,13 @@ def find_checkpoint(models: Catalog, release: TgiRelease, model_id: str) -> Chec
     begins = local and tokenizer.exists() and json.loads(tokenizer.read_text("utf-8")).get("add_bos_token") is True
     return Checkpoint(
         model_id=model_id, model=profile.model, chat=profile.chat, weights=weights, exists=found is not None,
-        stored_bytes=checkpoint_bytes(profile.model, weights), commit=profile.model.revision or made_up_hash(model_id),
+        stored_bytes=checkpoint_bytes(profile.model, weights), commit=profile.model.revision or fake_hash(model_id),
         is_local=local, begins=begins, broken=broken,
     )  # fmt: skip
 
 
 def _local(models: Catalog, folder: Path) -> tuple[Profile, str | None]:
-    """Return the profile of a folder, and what is wrong with it. Only shards read its weights."""
+    """Return the profile of a folder, and the error that loading it raises. Only shards read the weights."""
     config, broken = folder / "config.json", None
     try:
         profile = models.resolve(str(folder))
@@ -185,7 +185,7 @@ _OLD_PREFILL_MARGIN: Final = 50
 
 
 class Container(msgspec.Struct, kw_only=True):
-    """A container to start: image (release), machine, environment, faults. `models` replaces the hub."""
+    """A container to start: its release, machine, environment and faults. `models` replaces the hub."""
 
     release: TgiRelease
     host: Host
@@ -200,7 +200,7 @@ class Container(msgspec.Struct, kw_only=True):
 
 
 class Situation(Container, kw_only=True):
-    """What a start knows. `weights`: their format in memory; `limits` follow from the warm-up."""
+    """A starting container. `weights`: their format in memory; `limits` are set by the warm-up."""
 
     arguments: Arguments
     checkpoint: Checkpoint

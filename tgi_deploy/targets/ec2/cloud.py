@@ -62,7 +62,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Api], Handler]]] = {
     "network-interface": attached.network_interfaces,
 }
 # Errors that a search for a rare kind tolerates: its service may be forbidden or unreachable.
-_OUT_OF_SIGHT: Final = frozenset({"permission_denied", "cloud_unreachable"})
+_UNREADABLE_CODES: Final = frozenset({"permission_denied", "cloud_unreachable"})
 
 
 def _no_secret(reference: str) -> Secret:
@@ -101,7 +101,7 @@ class Ec2Cloud:
             found
             for kind in _KINDS
             for found in search(
-                self.handler(kind), wanted, self.unsearched, key=(self.region, kind), codes=_OUT_OF_SIGHT
+                self.handler(kind), wanted, self.unsearched, key=(self.region, kind), codes=_UNREADABLE_CODES
             )
         )
 

@@ -54,8 +54,8 @@ class DirectFront:
             return
         now = self.context.clock.now().replace(microsecond=0)
         handler.update(found.attributes, {"tags": {TAG_EXPIRES: at_once_tag(now)}})
-        patience = PollPolicy(deadline_s=_NOTICED_S + deadline_s, poll_s=1, longest_poll_s=5)
-        for _ in polls(self.context.clock, patience):
+        polling = PollPolicy(deadline_s=_NOTICED_S + deadline_s, poll_s=1, longest_poll_s=5)
+        for _ in polls(self.context.clock, polling):
             if cloud.machine(found.id).state not in {"pending", "running"}:
                 return
             yield

@@ -18,7 +18,7 @@ from tgi_deploy.targets.ec2.artifacts import USER_DATA, render_artifact
 from tgi_deploy.targets.ec2.extras import make_extras
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launches
-from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, with_rooms
+from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, with_headrooms
 from tgi_deploy.targets.ec2.resources import GROUP, INSTANCE, Machine, pool_name, resources
 from tgi_deploy.targets.ec2.security_group import SIGNED
 from tgi_deploy.targets.protocol import Attempt, Deployable, NetworkChange
@@ -353,7 +353,7 @@ class Ec2Launch:
             error = NoCapacityError(
                 f"no capacity in any of the plan's pools: {tried or 'no zone has a subnet for them'}"
             )
-        return with_rooms(error, tuple(self.pools.rooms.values()))
+        return with_headrooms(error, tuple(self.pools.rooms.values()))
 
 
 def tls_image() -> str:

@@ -24,7 +24,7 @@ from tgi_deploy.targets.ec2.account_checks import (
 from tgi_deploy.targets.ec2.dry_run import OF_STATIC_IP
 from tgi_deploy.targets.ec2.inspection import Identity, RehearsedLaunch
 from tgi_deploy.targets.ec2.launch_checks import disk_finding, hub_finding, tunnel_finding, user_data_finding
-from tgi_deploy.targets.ec2.quota import headroom_of, quota_code, used_vcpus
+from tgi_deploy.targets.ec2.quota import compute_headroom, quota_code, used_vcpus
 from tgi_deploy.targets.ec2.resources import ADDRESS, GROUP, INSTANCE, TEMPLATE
 from tgi_deploy.targets.ec2.secrets import PROFILE, ROLE
 from tgi_deploy.targets.ec2.survey import ask_all
@@ -114,7 +114,7 @@ def launch_findings(
     arn = who.arn if isinstance(who, Identity) else ""
     verdicts = {action: answers[action] for action in actions}
     kind = planned.launch.instance_type
-    room = headroom_of(survey, planned.candidate, answers.get("quota"), answers.get("used"))
+    room = compute_headroom(survey, planned.candidate, answers.get("quota"), answers.get("used"))
     findings: tuple[Problem | None, ...] = (
         identity_finding(who),
         clock_finding(who),

@@ -92,12 +92,12 @@ def headroom(survey: Survey | None, candidate: Candidate) -> Headroom | None:
     """Return the headroom as far as it can be read; None if the machine's quota is unknown."""
     code, region = quota_code(candidate), candidate.offer.region
     if survey is None or code is None:
-        return headroom_of(survey, candidate, None, None)
+        return compute_headroom(survey, candidate, None, None)
     limit = try_call(lambda: survey.inspector(region).quota(code))
-    return headroom_of(survey, candidate, limit, try_call(lambda: used_vcpus(survey, region, code)))
+    return compute_headroom(survey, candidate, limit, try_call(lambda: used_vcpus(survey, region, code)))
 
 
-def headroom_of(
+def compute_headroom(
     survey: Survey | None, candidate: Candidate, limit: float | DeployError | None, used: int | DeployError | None
 ) -> Headroom | None:
     """Combine answers, or the errors instead of them, into one value."""
@@ -117,7 +117,7 @@ def headroom_of(
     )
 
 
-def with_rooms(error: _E, rooms: tuple[Headroom, ...]) -> _E:
+def with_headrooms(error: _E, rooms: tuple[Headroom, ...]) -> _E:
     """Add the exceeded quotas to the error: commands to raise them in its hint, numbers in its data."""
     if not rooms:
         return error

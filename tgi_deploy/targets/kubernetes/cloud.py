@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 # Only limits need service accounts, which may be forbidden.
-_OUT_OF_SIGHT: Final = frozenset({FORBIDDEN_CODE})
+_UNREADABLE_CODES: Final = frozenset({FORBIDDEN_CODE})
 _HANDLERS: Final[Mapping[str, Callable[[Api], Objects]]] = {
     DEPLOYMENT: Workloads,
     ENFORCER: Enforcers,
@@ -71,7 +71,7 @@ class KubernetesCloud:
             found
             for kind in KINDS
             for found in search(
-                self.handler(kind), wanted, self.unsearched, key=(self.region, kind), codes=_OUT_OF_SIGHT
+                self.handler(kind), wanted, self.unsearched, key=(self.region, kind), codes=_UNREADABLE_CODES
             )
         )
 

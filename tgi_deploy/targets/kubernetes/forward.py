@@ -36,16 +36,16 @@ _PROTOCOL: Final = "v4.channel.k8s.io"
 _DATA: Final = 0
 _OPEN_S: Final = 10.0
 _TRIES: Final = 3
-_AGAIN_S: Final = 0.3
-_PIECE: Final = 65536
-_WAITING: Final = 512
+_RETRY_S: Final = 0.3
+_CHUNK_BYTES: Final = 65536
+_BACKLOG: Final = 512
 
 
 class Forwards:
-    """Ports stay open until the process ends. `cloud` and `transport` return those of a place.
+    """Local ports, open until the process ends. `cloud` and `transport` return those of a location.
 
-    All connections belong to one thread: OpenSSL does not allow two threads to use a TLS connection at once, and a
-    blocking client of WebSockets reads in one and writes in another.
+    One thread serves all connections: OpenSSL does not allow two threads to use a TLS connection at once, and a
+    blocking WebSocket client reads in one thread and writes in another.
     """
 
     def __init__(self, cloud: Callable[[str], KubernetesCloud], transport: Callable[[str], Transport]) -> None:
@@ -55,10 +55,10 @@ class Forwards:
         self._servers: dict[TunnelEnd, asyncio.Server] = {}
 
     def local_port(self, end: TunnelEnd) -> int:
-        """Return the port of this computer that leads there. While no pod runs, connections to it are closed."""
+        """Return the local port that is forwarded to this end. While no pod runs, its connections are closed."""
         with self._lock:
             if end not in self._servers:
-                listening = asyncio.start_server(partial(self._carry, end), "127.0.0.1", 0, backlog=_WAITING)
+                listening = asyncio.start_server(partial(self._carry, end), "127.0.0.1", 0, backlog=_BACKLOG)
                 self._servers[end] = asyncio.run_coroutine_threadsafe(listening, self._loop).result()
             return int(self._servers[end].sockets[0].getsockname()[1])
 
@@ -70,8 +70,8 @@ class Forwards:
 
     async def _carry(self, end: TunnelEnd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with await self._open(end) as far:
-                await _exchange(reader, writer, far)
+            async with await self._open(end) as remote:
+                await _exchange(reader, writer, remote)
         except (DeployError, ReplyError, OSError, WebSocketException, ValueError) as error:
             CALLS.info("forwarding to %s: %s", end.machine_id, one_line(str(error)))
         finally:
@@ -85,7 +85,7 @@ class Forwards:
         for _ in range(_TRIES - 1):
             with suppress(DeployError, OSError, WebSocketException):
                 return await self._connected(end)
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
         return await self._connected(end)
 
     async def _connected(self, end: TunnelEnd) -> ClientConnection:
@@ -120,26 +120,26 @@ def _connection(transport: Transport, path: str) -> connect:
     )
 
 
-async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, far: ClientConnection) -> None:
-    outward = asyncio.create_task(_outward(reader, far))
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remote: ClientConnection) -> None:
+    outward = asyncio.create_task(_outward(reader, remote))
     try:
-        await _inward(far, writer)
+        await _inward(remote, writer)
     finally:
         outward.cancel()
 
 
-async def _outward(reader: asyncio.StreamReader, far: ClientConnection) -> None:
-    """Send what a program here writes. Its end ends the connection: the protocol can't close one direction."""
+async def _outward(reader: asyncio.StreamReader, remote: ClientConnection) -> None:
+    """Send what a local program writes. When it stops, close: the protocol can't close one direction alone."""
     with suppress(OSError, WebSocketException):
-        while piece := await reader.read(_PIECE):
-            await far.send(bytes([_DATA]) + piece)
-    await far.close()
+        while chunk := await reader.read(_CHUNK_BYTES):
+            await remote.send(bytes([_DATA]) + chunk)
+    await remote.close()
 
 
-async def _inward(far: ClientConnection, writer: asyncio.StreamWriter) -> None:
+async def _inward(remote: ClientConnection, writer: asyncio.StreamWriter) -> None:
     """Pass on what the pod sends. Raises ValueError for an error on the other channel, which ends the connection."""
     announced: set[int] = set()
-    async for message in far:
+    async for message in remote:
         channel, data = message[0], message[1:]
         if not isinstance(channel, int) or not isinstance(data, bytes):
             return

@@ -57,7 +57,7 @@ class Listener(Frozen, frozen=True, kw_only=True):
         return self.hostname in {"", host}
 
     def why_not(self, options: KubernetesOptions, namespace: str) -> str:
-        """Return why it can't serve the host as the options ask, as a predicate; empty if no reason is known."""
+        """Return why it can't serve the host with these options, as a predicate; empty if no reason is known."""
         if self.tls is not options.encrypted:
             return "has no TLS" if options.encrypted else "has TLS, but --plaintext asks for plain HTTP"
         if not self.serves(options.host or ""):
@@ -104,17 +104,17 @@ def _listener(item: Reply, gateway: str) -> Listener:
 
 @dataclass(frozen=True, slots=True)
 class Routes(Dependents):
-    """HTTPRoutes, with the attribute UNSERVED if the Gateway refuses one."""
+    """HTTPRoutes; the attribute UNSERVED is set if the Gateway rejects one."""
 
     kind: str = HTTP_ROUTE
 
     def found(self, item: Reply) -> Found:
-        found, why = Dependents.found(self, item), _refusal(item)
+        found, why = Dependents.found(self, item), _rejection(item)
         return replaced(found, attributes={**found.attributes, UNSERVED: why}) if why else found
 
 
-def _refusal(route: Reply) -> str:
-    """Return why the controller refuses a route, in its words; empty if it serves it, or has not processed it yet."""
+def _rejection(route: Reply) -> str:
+    """Return the controller's reason for rejecting a route; empty if it serves it, or has not processed it yet."""
     for parent in route.optional_part("status").optional_parts("parents"):
         for condition in parent.optional_parts("conditions"):
             if condition.optional_text("type") in _NEEDED and condition.optional_text("status") == "False":
@@ -123,7 +123,7 @@ def _refusal(route: Reply) -> str:
 
 
 def gateway_findings(api: Api, options: KubernetesOptions) -> Iterator[Problem]:
-    """Yield why the listener would not serve the host as the options ask."""
+    """Yield why the listener would not serve the host with these options."""
     namespace, name, wanted = options.listener
     if api.get(GATEWAY_API, "looking for the Gateway API", lambda _found: True) is None:
         yield _unusable("the cluster does not have the Gateway API", "leave --gateway out to use an Ingress")
@@ -141,7 +141,7 @@ def gateway_findings(api: Api, options: KubernetesOptions) -> Iterator[Problem]:
 
 
 def _others(found: Sequence[Listener], options: KubernetesOptions, namespace: str) -> str:
-    """Return a hint with the listeners that would serve the host, or else with what to add."""
+    """Return a hint that names the listeners that would serve the host, or the one to add."""
     fits = [f"--gateway {item}" for item in found if not item.why_not(options, namespace)]
     how = "with TLS" if options.encrypted else "without TLS"
     return f"use {' or '.join(fits)}" if fits else f"add a listener for {options.host} {how} to the Gateway"

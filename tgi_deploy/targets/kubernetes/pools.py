@@ -40,7 +40,7 @@ _ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)[a-z]", re.ASCII)
 
 
 class Requirement(Frozen, frozen=True, kw_only=True):
-    """One of a pool's requirements on the labels of its nodes; `least`: how many values pods must leave open."""
+    """A pool's requirement on a label of its nodes. `least`: its `minValues`, which pods must leave open."""
 
     label: str
     operator: str
@@ -72,7 +72,7 @@ class Pool(Frozen, frozen=True, kw_only=True):
     why_not: str
 
     def allows(self, labels: Mapping[str, str | None]) -> bool:
-        """Return whether it may add a node with these labels; requirements on others don't matter."""
+        """Return whether it may add a node with these labels; requirements on other labels are ignored."""
         known = (item for item in self.requirements if item.label in labels)
         return all(item.allows(labels[item.label]) is not False for item in known)
 
@@ -124,7 +124,7 @@ def growth(api: Api, table: NodeLabels, catalog: Catalog) -> Growth:
 
 
 def _has_karpenter(api: Api, table: NodeLabels) -> bool:
-    """Return whether the cluster has the API: without the permission, requests for unknown kinds are forbidden, too."""
+    """Return whether the cluster has Karpenter's API. Without permission, even unknown kinds are forbidden."""
     try:
         return api.get(table.karpenter["api"], "looking for Karpenter's API", lambda _found: True) is not None
     except ClusterRefusedError:
@@ -145,7 +145,7 @@ def _growth_of(pools: Sequence[Pool], catalog: Catalog, table: NodeLabels, regio
     notices, usable = [], []
     for pool in pools:
         fits = any(_fits(pool, offer, table) for offer in offers)
-        why = pool.why_not or unpriced or ("" if fits else "its limits leave no room, or nothing is for rent there")
+        why = pool.why_not or unpriced or ("" if fits else "its limits leave no room, or EC2 offers no matching type")
         if why:
             text = f"planning without new nodes of the NodePool {pool.name}: {why}"
             notices.append(warning("node_left_out", text))
@@ -208,26 +208,26 @@ def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], 
         return "it is not ready"
     group = template.optional_part("nodeClassRef").optional_text("group")
     if group != table.karpenter["node_class"]:
-        return f"its nodes are those of {printable(group) or 'an unknown provider'}, whose prices are not known"
+        return f"its nodes come from {printable(group) or 'an unknown provider'}, whose prices are unknown"
     taint = untolerated(template, table.resource)
     if taint:
         return f"its nodes have the taint {printable(taint)}"
-    return next(filter(None, (_odd(need, table) for need in requirements)), "")
+    return next(filter(None, (_unclear(need, table) for need in requirements)), "")
 
 
-def _odd(need: Requirement, table: NodeLabels) -> str:
-    """Return why it can't be decided which machines meet a requirement; empty if it can."""
+def _unclear(need: Requirement, table: NodeLabels) -> str:
+    """Return why a requirement can't be evaluated; empty if it can."""
     karpenter = table.karpenter
     known = need.label in karpenter["labels"]
     if known and need.least > 1:
-        return f"its minValues demand that pods leave several values of {printable(need.label)} open"
+        return f"its minValues require several values of {printable(need.label)}, and pods name one"
     if (known and need.allows(None) is None) or (not known and need.label.startswith(f"{karpenter['node_class']}/")):
         return f"its requirement on {printable(need.label)} is not understood"
     return ""
 
 
 def _region(api: Api, table: NodeLabels) -> str:
-    """Return the region of the cluster's nodes by their labels; empty if unknown, or if they are of several."""
+    """Return the region of the cluster's nodes by their labels; empty if unknown, or if there are several."""
 
     def read(node: Reply) -> str:
         labels = node.part("metadata").table("labels")
@@ -267,7 +267,7 @@ def _markets(pool: Pool, hardware: InstanceType, table: NodeLabels) -> tuple[str
 
 
 def _labels(hardware: InstanceType, table: NodeLabels) -> dict[str, str | None]:
-    """Return the labels that Karpenter gives a node of an instance type; those that it lacks are None."""
+    """Return the labels that Karpenter sets on a node of an instance type; None for one that it does not set."""
     family, _, size = hardware.name.partition(".")
     parts, chip = _FAMILY.match(family), hardware.accelerator
     facts = {

@@ -1,4 +1,4 @@
-"""What the ResourceQuotas of a namespace leave for pods.
+"""How many more pods the ResourceQuotas of a namespace allow.
 
 https://kubernetes.io/docs/concepts/policy/resource-quotas/
 """
@@ -28,11 +28,11 @@ HINT: Final = (
     "'kubectl describe resourcequota' shows it"
 )
 _PODS: Final = ("pods", "count/pods")
-# The pods of this tool request something, run without a deadline, and are near no pods of other namespaces.
-_FOR_OTHERS: Final = frozenset({"BestEffort", "Terminating", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
+# Scopes that never match this tool's pods: those have requests, no deadline, and no cross-namespace affinity.
+_OTHER_SCOPES: Final = frozenset({"BestEffort", "Terminating", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
 _PRIORITY: Final = "PriorityClass"
 _NO_LIMIT: Final = Decimal("Infinity")
-# No quantity is larger than 2 ** 63 - 1 of its largest unit.
+# Above any quantity: at most 2 ** 63 - 1 of the largest unit.
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 _BEYOND: Final = Decimal("1e40")
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
@@ -72,7 +72,7 @@ def _limits(quota: Reply) -> Iterator[Limit]:
     spec, status = quota.optional_part("spec"), quota.optional_part("status")
     terms = spec.optional_part("scopeSelector").optional_parts("matchExpressions")
     scopes = {*(spec.texts("scopes") if spec.has("scopes") else ()), *(term.text("scopeName") for term in terms)}
-    if scopes & _FOR_OTHERS:
+    if scopes & _OTHER_SCOPES:
         return
     used = status.table("used")
     for resource, hard in sorted(status.table("hard").items()):
@@ -99,7 +99,7 @@ def amount(text: str) -> Decimal:
 
 
 def needs(pod: Reply) -> Mapping[str, Decimal]:
-    """Return what a pod counts for in quotas, by its specification."""
+    """Return what a pod counts toward quotas, by its specification."""
     return _sum(_of_pod(pod))
 
 
@@ -121,10 +121,10 @@ def _of_pod(spec: Reply) -> Iterator[tuple[str, Decimal]]:
 def short_of_quota(
     api: Api, each: Mapping[str, Decimal], number: int, *, most: int = 0, running: int = 0, replaces: str = ""
 ) -> Iterator[Problem]:
-    """Yield why the quotas leave no room for so many more pods, and warnings about quotas that can't be compared.
+    """Yield an error if the quotas don't allow `number` more pods, and warnings about quotas that can't be compared.
 
-    `each`: what one of them `needs`. `most`: the largest number of more pods that a range allows; that it does not fit
-    is a warning. `running`: the pods that there are already. `replaces`: the pods of the deployment of this name go
+    `each`: what one pod `needs`. `most`: the largest number of more pods within a range; if that many are not allowed,
+    a warning says so. `running`: the pods that run now. `replaces`: the name of a deployment whose pods are removed
     first.
     """
     try:
@@ -132,39 +132,39 @@ def short_of_quota(
     except ClusterRefusedError as refused:
         yield warning("not_checked", f"{refused.message}: quotas are not compared", hint=refused.hint)
         return
-    concerned = [limit for limit in found if limit.resource in each]
-    freed = _freed(api, replaces) if concerned and replaces else {}
+    relevant = [limit for limit in found if limit.resource in each]
+    freed = _freed(api, replaces) if relevant and replaces else {}
 
     too_little = f"the ResourceQuota of {api.place.namespace} leaves too little"
-    if number > 0 and (what := _lacking(concerned, each, number, freed)):
+    if number > 0 and (what := _lacking(relevant, each, number, freed)):
         yield error("cluster_quota", f"{too_little}: {what}", HINT)
-    elif most > number and (what := _lacking(concerned, each, most, freed)):
+    elif most > number and (what := _lacking(relevant, each, most, freed)):
         yield no_room_to_grow(most + running, f"{too_little}: {what}")
-    by_class = sorted({limit.quota for limit in concerned if limit.priority})
+    by_class = sorted({limit.quota for limit in relevant if limit.priority})
     if by_class:
         yield warning("not_checked", f"quotas for priority classes are not compared: {', '.join(by_class)}", HINT)
 
 
 def allowed(api: Api, each: Mapping[str, Decimal], most: int) -> int:
-    """Return how many more pods, at most `most`, the quotas leave room for; quotas that can't be read count as none."""
+    """Return how many more pods the quotas allow, at most `most`. Quotas that can't be read are ignored."""
     try:
-        concerned = [limit for limit in limits(api) if limit.resource in each]
+        relevant = [limit for limit in limits(api) if limit.resource in each]
     except ClusterRefusedError:
         return most
-    return next((number for number in range(most, 0, -1) if not _lacking(concerned, each, number, {})), 0)
+    return next((number for number in range(most, 0, -1) if not _lacking(relevant, each, number, {})), 0)
 
 
-def _lacking(concerned: Iterable[Limit], each: Mapping[str, Decimal], number: int, freed: Mapping[str, Decimal]) -> str:
-    """Return the limits that leave too little for so many pods; empty if none does."""
+def _lacking(relevant: Iterable[Limit], each: Mapping[str, Decimal], number: int, freed: Mapping[str, Decimal]) -> str:
+    """Return the limits that so many pods would exceed, as text; empty if none."""
     return "; ".join(
         f"{limit}, and {_plain(each[limit.resource] * number)} needed"
-        for limit in concerned
+        for limit in relevant
         if not limit.priority and limit.left + freed.get(limit.resource, Decimal(0)) < each[limit.resource] * number
     )
 
 
 def _freed(api: Api, name: str) -> Mapping[str, Decimal]:
-    """Return what the pods of a deployment count for."""
+    """Return what the pods of a deployment count toward quotas."""
     query = {"labelSelector": f"{label(TAG_NAME)}={name}", "fieldSelector": NOT_ENDED}
     path, doing = api.path("/api/v1", "pods"), "looking for the deployment's pods"
     pods = api.each(path, doing, lambda pod: tuple(_of_pod(pod.part("spec"))), query=query)

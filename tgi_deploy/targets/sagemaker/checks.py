@@ -181,7 +181,7 @@ def _pools(plan: Plan) -> Iterator[Problem]:
         yield warning(
             "pools_cost_more",
             f"if no {plan.chosen.offer.instance_type.name} is available, SageMaker uses {' or '.join(names)} instead: "
-            f"at most {usd(most, estimated=costliest.offer.estimated)} an hour{size}",
+            f"at most {usd(most, estimated=costliest.offer.estimated)} an hour{size} ({costliest.offer.dated})",
             "leave them out with --instance",
             instance_types=names,
             most_usd_per_hour=most,

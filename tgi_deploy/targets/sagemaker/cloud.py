@@ -36,7 +36,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Api], Handler]]] = {
     TARGET: ScalableTargets,
 }
 # A rarely needed service may be forbidden or unreachable.
-_OUT_OF_SIGHT: Final = frozenset({"permission_denied", "cloud_unreachable"})
+_UNREADABLE_CODES: Final = frozenset({"permission_denied", "cloud_unreachable"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ class SageMakerCloud:
             found
             for kind in KINDS
             for found in search(
-                self.handler(kind), wanted, self.unsearched, key=(self.region, kind), codes=_OUT_OF_SIGHT
+                self.handler(kind), wanted, self.unsearched, key=(self.region, kind), codes=_UNREADABLE_CODES
             )
         )
 

@@ -129,7 +129,7 @@ def test_the_json_of_a_gate(tool, dearer):
     assert (exit_code, err, found["status"], found["exit_code"]) == (3, "", "error", 3)
     assert found["errors"][0]["code"] == "cost_gate"
     data = found["data"]["diff"]
-    assert data.keys() == {"promises", "metrics", "changes", "checks"}
+    assert data.keys() == {"promises", "metrics", "changes", "checks", "old_prices", "new_prices"}
     assert data["metrics"][0]["old"] == 1.0218
     assert [check["passed"] for check in data["checks"]] == [False]
 
@@ -202,3 +202,20 @@ def test_plans_for_the_same_request_have_no_warning(tool, locked):
     exit_code, out, err = tool("diff", "plan.lock", "plan.lock", "--max-cost-increase", "0")
     assert (exit_code, err) == (0, "")
     assert "Request" not in out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ({"price_date": "2026-07-20"}, {"price_date": "2026-07-20"}, "prices listed 2026-07-20"),
+        (
+            {"price_date": "2026-07-20"},
+            {"price_date": "2025-06-28", "estimated": True},
+            "prices listed 2026-07-20 (old) and estimated 2025-06-28 (new)",
+        ),
+        ({"price_date": ""}, {"price_date": ""}, "no prices"),
+    ],
+)
+def test_compared_prices_have_their_dates(old, new, line):
+    found = compare(document(**old), document(usd=2, **new), Limits())
+    assert line in diff_text(found).splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,8 @@ from tgi_deploy.cli.up import up_command
 from tgi_deploy.cli.up_file import OF_A_RUN
 from tgi_deploy.operations.planning.deployment_file import deployment_keys, deployment_text, read_deployments
 from tgi_deploy.operations.planning.option_texts import OptionTexts
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.values.plan import Plan
 
 REPOSITORY = Path(__file__).parents[4]
 CASES = sorted((REPOSITORY / "tests/cases/bad_input").glob("deployment-file-*.toml"))
@@ -104,3 +107,12 @@ def test_every_option_of_a_deployment_is_a_key(options):
     words = {max(param.opts, key=len).removeprefix("--").replace("-", "_") for param in up_command.params}
     apart = {"model", "name", "lock", "force", "json", "verbose"} | OF_A_RUN
     assert words - apart == {key.name for key in deployment_keys(options)} - {"model"}
+
+
+def test_the_documented_file_can_be_planned(options, catalog):
+    page = (REPOSITORY / "docs/deployment-file.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    deployments = read_deployments(text, "deployment.toml", options).deployments
+    assert len(deployments) == 2
+    for deployment in deployments:
+        assert isinstance(plan(deployment.texts, catalog, {}), Plan), deployment.name

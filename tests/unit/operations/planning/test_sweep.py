@@ -112,7 +112,7 @@ def test_the_table(tool):
         "INSTANCE",
         "TYPE",
         "ACCELERATORS",
-        "QUANTIZE",
+        "WEIGHTS",
         "$/H",
         "TTFT",
         "TPOT",

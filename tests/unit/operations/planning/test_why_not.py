@@ -8,6 +8,7 @@ import json
 import pytest
 from builders.samples import quick
 
+from tgi_deploy.cli.views.why_not import why_not_text
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
@@ -182,3 +183,12 @@ def test_a_type_missing_from_the_region_is_explained(tool):
     _, out, _ = tool("plan", "llama3-13b", "--why-not", "p5.48xlarge", "--region", "eu-west-3")
     assert "not_offered" in out
     assert "no on-demand offer in eu-west-3" in out
+
+
+def test_every_price_of_an_explanation_has_its_date_and_no_scheme_is_none(catalog):
+    found = why_not_text(why_not(REQUESTS[0], "g6.12xlarge", catalog, {}))
+    sentence = " ".join(found.partition("\n\n")[0].split())
+    assert sentence.count("listed 20") == sentence.count("$")
+    assert "none" not in found
+    overview = why_not_text(why_not(REQUESTS[0], "L4", catalog, {})).split("\n\n")[1]
+    assert overview.splitlines()[-1].startswith("prices listed 20")
