@@ -26,7 +26,7 @@ _SHOWN_CHARS: Final = 300
 _DEVICE: Final = "cuda"
 _LEAST_GAPS: Final = 8
 _SLOW_TRIES: Final = 3
-_LOOK_HINT: Final = "read the engine's log with 'logs NAME'"
+_LOOK_HINT: Final = "read the engine's log with 'tgi-deploy logs NAME'"
 
 
 class EngineClient(Protocol):

@@ -35,7 +35,7 @@ _STATES: Final = {
 }
 _REMEDIES: Final = {
     "OOMKilled": "the host has too little memory: stop other processes, or choose a smaller model",
-    "Exited": "read its log with 'logs NAME'",
+    "Exited": "read its log with 'tgi-deploy logs NAME'",
     "Paused": "resume it with 'docker unpause'",
 }
 
