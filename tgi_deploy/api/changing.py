@@ -59,6 +59,11 @@ def _yes(_what: object) -> bool:
     return True
 
 
+def _only(names: Sequence[str]) -> str:
+    """Return the name if there is just one, else an empty one."""
+    return names[0] if len(names) == 1 else ""
+
+
 def _sandbox_info(found: RunningSandbox) -> SandboxInfo:
     from tgi_deploy.values.results import SandboxInfo
 
@@ -303,7 +308,7 @@ class Changing(Watching):
             )
         context, ask = self._look(), confirm or _yes
         again = " ".join(("tgi-deploy down", *(names or ("--all",))))
-        with self.pasted(names[0] if len(names) == 1 else "").errors():
+        with self.pasted(_only(names)).errors():
             outcome = run_repeatable(
                 context,
                 stops,
@@ -433,7 +438,8 @@ class Changing(Watching):
         """Return the names that are deployments, by a record or by the tags of a machine."""
         from tgi_deploy.operations.deploying.smoke import deployed
 
-        return deployed(self._look(), names)
+        with self.pasted(_only(names)).errors():
+            return deployed(self._look(), names)
 
     def prove(
         self, *names: str, ready: ReadyLevel = "full", stops: Stops | None = None
