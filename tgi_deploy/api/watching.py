@@ -165,7 +165,7 @@ class Watching(Planning):
 
         own, _, request = self._own_options(options)
         texts = texts_of(model, request)
-        plan = plan_to_check(texts, self._catalog(), os.environ, self.target)
+        plan = plan_to_check(texts, self._catalog(), os.environ, self.target, own)
         asked = DoctorRequest(
             context=wiring.context(self._setup(located(self.target, own).locations(texts.regions))),
             workstation=wiring.workstation(sandbox=self._sandbox),
