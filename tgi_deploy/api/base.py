@@ -115,10 +115,10 @@ class ClientBase:
         """Return the locations to search for deployments without a record."""
         return self.target.locations(self._regions)
 
-    def pasted(self, name: str = "") -> Pasted:
-        """Return what completes the commands in messages about a deployment that this client has searched for."""
+    def pasted(self, name: str = "", *, searches: bool = True) -> Pasted:
+        """Return what completes the commands in messages; without `searches`, the client launches the deployment."""
         target = "" if self.target.name == target_names()[0] else self.target.name
-        return Pasted(name=name, sandbox=self._sandbox, regions=self._regions, target=target)
+        return Pasted(name=name, sandbox=self._sandbox, searches=searches, regions=self._regions, target=target)
 
     def _look(self) -> Context:
         """Return the context of methods that look for existing deployments."""

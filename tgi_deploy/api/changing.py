@@ -12,7 +12,6 @@ from tgi_deploy.api.watching import Watching
 from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError, LeftBehindError
 from tgi_deploy.values.base import Result, changed_fields, replaced
 from tgi_deploy.values.names import default_name
-from tgi_deploy.values.pasted import Pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,7 +107,7 @@ class Changing(Watching):
         from tgi_deploy.operations.results.changing import up_result
 
         own, _, request = self._own_options(options)
-        pasted = Pasted(name=name or (default_name(model) if model else ""), sandbox=self._sandbox)
+        pasted = self.pasted(name or (default_name(model) if model else ""), searches=False)
         with pasted.errors():
             reject_unsupported(self.target, {**options, "sandbox": self._sandbox}, os.environ)
         asked = UpOptions(

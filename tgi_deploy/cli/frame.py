@@ -100,14 +100,10 @@ def _repeated(ctx: click.Context) -> dict[str, Any]:
 
     Only commands that search for deployments have `regions`; for others, --target is where to launch.
     """
-    given = {key: ctx.params.get(key) for key in ("name", "sandbox", "regions")}
-    if "regions" in ctx.params and ctx.params["target"] != _default_of(ctx, "target"):
-        given["target"] = ctx.params["target"]
+    given = {key: ctx.params.get(key) for key in ("name", "sandbox", "regions", "target")}
+    usual = next((param.default for param in ctx.command.params if param.name == "target"), None)
+    given |= {"target": given["target"] if given["target"] != usual else "", "searches": "regions" in ctx.params}
     return {key: value for key, value in given.items() if value}
-
-
-def _default_of(ctx: click.Context, name: str) -> object:
-    return next(param.default for param in ctx.command.params if param.name == name)
 
 
 class FrameGroup(_NamedInEnvelope, click.Group):

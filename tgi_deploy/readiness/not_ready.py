@@ -106,7 +106,7 @@ def timed_out(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines) -> 
         + (f", without progress for {quiet_s:.0f} s" if stalled else "")
         + f". Health check: {poll.probe or 'no address yet'}. Last line of the log: {last_line or 'none yet'}"
     )
-    hint = "'tgi-deploy diagnose NAME' finds the cause; the same 'up' keeps waiting, 'tgi-deploy down NAME' removes it"
+    hint = "'tgi-deploy diagnose NAME' finds the cause; the same 'up' keeps waiting"
     return NotHealthyError(
         "not_ready",
         message,

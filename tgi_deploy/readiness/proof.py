@@ -207,7 +207,7 @@ def _check_model(identity: Identity, expected: ExpectedService) -> None:
         raise NotHealthyError(
             "wrong_model",
             f"checking the endpoint: it serves {served}, planned {planned}",
-            hint="something else answers at this address: check the address, or remove the deployment and deploy again",
+            hint="something else answers at this address: 'tgi-deploy status NAME' shows what runs",
             data={"expected": planned, "served": served},
         )
 
@@ -302,7 +302,7 @@ def _failed(step: str, status: int, answered: str) -> NotHealthyError:
         return NotHealthyError(
             "unauthorized",
             f"checking the endpoint ({step}): it rejects the API key (401)",
-            hint="use the key that the engine was started with",
+            hint="set the variable of --api-key-from-env to the key that the engine was started with",
             data={"status": status},
             failure=Failure(step=step),
         )

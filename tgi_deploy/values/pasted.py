@@ -30,16 +30,22 @@ SEARCHING: Final = (
     "exec", "costs",
 )  # fmt: skip
 CALLING: Final = (*SEARCHING, "up", "rollback", "smoke", "runbook", "doctor")
+_LAUNCHING: Final = ("doctor", "plan")
 _COMMAND: Final = re.compile(r"\btgi-deploy (?P<command>[a-z]+)\b(?!-)(?P<unnamed> NAME\b)?(?=(?P<rest>[^'\n]*))")
 _HASH: Final = "sha256"
 _S = TypeVar("_S", bound=Struct)
 
 
 class Pasted(Frozen, frozen=True, kw_only=True):
-    """What completes a command: the deployment's name, if one is known, and the options with which it was found."""
+    """What completes a command: the deployment's name, if one is known, and the options of the user's command.
+
+    `searches`: it searched `regions` and `target` for deployments; otherwise, `target` is where it launches. An empty
+    `target` is the default one.
+    """
 
     name: str = ""
     sandbox: bool = False
+    searches: bool = False
     regions: tuple[str, ...] = ()
     target: str = ""
 
@@ -54,10 +60,10 @@ class Pasted(Frozen, frozen=True, kw_only=True):
         return " ".join(("tgi-deploy", command, *options, *unnamed))
 
     def _options(self, command: str) -> Iterator[str]:
-        if command in SEARCHING:
+        if command in SEARCHING and self.searches:
             yield from (f"--region {shlex.quote(region)}" for region in self.regions)
-            if self.target:
-                yield f"--target {self.target}"
+        if self.target and command in (*_LAUNCHING, *(SEARCHING if self.searches else ())):
+            yield f"--target {self.target}"
         if command in CALLING and self.sandbox:
             yield "--sandbox"
 

@@ -59,8 +59,10 @@ def pasted(line):
 def commands_about(error, name="demo"):
     """Return the suggested commands of a hint, all of which parse; those with an argument for a name have this one."""
     assert "NAME" not in f"{error['message']} {error['hint']}"
-    found = [pasted(line) for line in SUGGESTED.findall(error["hint"])]
+    lines = SUGGESTED.findall(error["hint"])
+    found = [pasted(line) for line in lines]
     assert found, error
+    assert len({*lines}) == len(lines), "a command is suggested twice"
     for command, given in found:
         named = given.get("names") or given.get("name") or given.get("source")
         assert command in {"list", "doctor", "up"} or named in {name, (name,)}, (command, given)
@@ -117,9 +119,9 @@ def test_there_is_no_earlier_revision(bench, program):
         ("docker", ("extend", "demo", "--ttl", "2h"), "limits_unsupported", {"down"}),
         ("kubernetes", ("start", "demo", "--yes"), "not_ready", {"diagnose", "down"}),
         ("kubernetes", ("stop", "demo", "--yes"), "not_stoppable", {"down"}),
-        ("sagemaker", ("restart", "demo", "--yes"), "not_restartable", {"status"}),
+        ("sagemaker", ("restart", "demo", "--yes"), "not_restartable", {"status", "down"}),
         ("sagemaker", ("exec", "demo", "--", "ls"), "no_shell", {"logs"}),
-        ("sagemaker", ("scale", "demo", "2"), "not_ready", {"diagnose", "down"}),
+        ("sagemaker", ("scale", "demo", "2"), "not_ready", {"diagnose"}),
     ],
     indirect=["bench"],
 )

@@ -64,11 +64,19 @@ def test_without_a_name_the_placeholder_stays():
 
 
 def test_only_commands_that_search_keep_the_location():
-    found_in = Pasted(name="demo", regions=("eu-west-1", "us-west-2"), target="sagemaker")
+    found_in = Pasted(name="demo", searches=True, regions=("eu-west-1", "us-west-2"), target="sagemaker")
     words = "--region eu-west-1 --region us-west-2 --target sagemaker"
     assert found_in.text("'tgi-deploy logs NAME'") == f"'tgi-deploy logs {words} demo'"
     assert found_in.text("'tgi-deploy rollback NAME'") == "'tgi-deploy rollback demo'"
     assert found_in.text("'tgi-deploy list --region all'") == "'tgi-deploy list --target sagemaker --region all'"
+
+
+def test_the_target_of_a_launch_is_that_of_its_checks_and_plans():
+    launched = Pasted(name="demo", target="sagemaker")
+    assert launched.text("'tgi-deploy doctor --policy'") == "'tgi-deploy doctor --target sagemaker --policy'"
+    assert launched.text("'tgi-deploy plan MODEL --lock FILE'").startswith("'tgi-deploy plan --target sagemaker MODEL")
+    assert launched.text("'tgi-deploy doctor --target docker'") == "'tgi-deploy doctor --target docker'"
+    assert launched.text("'tgi-deploy down NAME'") == "'tgi-deploy down demo'"
 
 
 def commands_with(option):

@@ -97,7 +97,7 @@ def reached(context: Context, deployment: Deployment) -> tuple[Address, Resource
         f"'{name}' has no record here, and its tags, from an earlier version, don't include its port"
         if untagged
         else f"'{name}' has no endpoint yet",
-        hint=f"'tgi-deploy status {name}' shows its progress; 'up' resumes it",
+        hint=f"'tgi-deploy status {name}' shows its progress; the same 'up' resumes it",
     )
 
 
