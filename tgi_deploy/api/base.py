@@ -52,7 +52,7 @@ def pastable(
     @wraps(method)
     def completed(*args: _Given.args, **given: _Given.kwargs) -> Result[DataT, OutcomeT]:
         name = str(given.get("name", args[1] if len(args) > 1 else ""))
-        pasted = cast("ClientBase", args[0]).pasted(name)
+        pasted = cast("ClientBase", args[0])._pasted(name)  # noqa: SLF001 -- only methods of clients are decorated
         with pasted.errors():
             return pasted.result(method(*args, **given))
 
@@ -115,10 +115,17 @@ class ClientBase:
         """Return the locations to search for deployments without a record."""
         return self.target.locations(self._regions)
 
-    def pasted(self, name: str = "", *, searches: bool = True) -> Pasted:
+    def _pasted(self, name: str = "", *, searches: bool = True) -> Pasted:
         """Return what completes the commands in messages; without `searches`, the client launches the deployment."""
         target = "" if self.target.name == target_names()[0] else self.target.name
-        return Pasted(name=name, sandbox=self._sandbox, searches=searches, regions=self._regions, target=target)
+        return Pasted(
+            name=name,
+            sandbox=self._sandbox,
+            searches=searches,
+            regions=self._regions,
+            target=target,
+            profiles_dir=self._profiles_dir,
+        )
 
     def _look(self) -> Context:
         """Return the context of methods that look for existing deployments."""

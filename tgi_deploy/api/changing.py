@@ -107,7 +107,7 @@ class Changing(Watching):
         from tgi_deploy.operations.results.changing import up_result
 
         own, _, request = self._own_options(options)
-        pasted = self.pasted(name or (default_name(model) if model else ""), searches=False)
+        pasted = self._pasted(name or (default_name(model) if model else ""), searches=False)
         with pasted.errors():
             reject_unsupported(self.target, {**options, "sandbox": self._sandbox}, os.environ)
         asked = UpOptions(
@@ -307,7 +307,7 @@ class Changing(Watching):
             )
         context, ask = self._look(), confirm or _yes
         again = " ".join(("tgi-deploy down", *(names or ("--all",))))
-        with self.pasted(_only(names)).errors():
+        with self._pasted(_only(names)).errors():
             outcome = run_repeatable(
                 context,
                 stops,
@@ -437,7 +437,7 @@ class Changing(Watching):
         """Return the names that are deployments, by a record or by the tags of a machine."""
         from tgi_deploy.operations.deploying.smoke import deployed
 
-        with self.pasted(_only(names)).errors():
+        with self._pasted(_only(names)).errors():
             return deployed(self._look(), names)
 
     def prove(
@@ -456,7 +456,7 @@ class Changing(Watching):
             doing="smoke",
             advice="run it again: the test changes nothing",
         )
-        return self.pasted().result(proofs_result(found))
+        return self._pasted().result(proofs_result(found))
 
     def smoke(
         self,

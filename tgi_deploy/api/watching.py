@@ -113,7 +113,7 @@ class Watching(Planning):
         """Yield log lines as they arrive, until the machine terminates."""
         from tgi_deploy.operations.watching.logs import follow
 
-        with self.pasted(name).errors():
+        with self._pasted(name).errors():
             yield from follow(self._look(), name, tail=tail, raw=raw)
 
     @pastable

@@ -100,7 +100,7 @@ def _repeated(ctx: click.Context) -> dict[str, Any]:
 
     Only commands that search for deployments have `regions`; for others, --target is where to launch.
     """
-    given = {key: ctx.params.get(key) for key in ("name", "sandbox", "regions", "target")}
+    given = {key: ctx.params.get(key) for key in ("name", "sandbox", "regions", "target", "profiles_dir")}
     usual = next((param.default for param in ctx.command.params if param.name == "target"), None)
     given |= {"target": given["target"] if given["target"] != usual else "", "searches": "regions" in ctx.params}
     return {key: value for key, value in given.items() if value}

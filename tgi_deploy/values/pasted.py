@@ -20,16 +20,19 @@ from tgi_deploy.values.base import DataT, Frozen, OutcomeT, as_dict, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tgi_deploy.errors import Failure, Problem
     from tgi_deploy.values.base import Result
 
-# The commands that search --region and --target for deployments, and those that call a cloud. A test checks both.
+# The commands that search --region and --target for deployments, those that call a cloud, and those that read
+# --profiles-dir. A test checks that each list is complete.
 SEARCHING: Final = (
     "scale", "down", "stop", "start", "restart", "extend", "gc", "status", "list", "logs", "diagnose", "open", "ask",
     "exec", "costs",
 )  # fmt: skip
 CALLING: Final = (*SEARCHING, "up", "rollback", "smoke", "runbook", "doctor")
+PLANNING: Final = ("plan", "up", "render", "doctor", "smoke", "rehearse", "runbook", "rollback", "predict")
 _LAUNCHING: Final = ("doctor", "plan")
 _COMMAND: Final = re.compile(r"\btgi-deploy (?P<command>[a-z]+)\b(?!-)(?P<unnamed> NAME\b)?(?=(?P<rest>[^'\n]*))")
 _HASH: Final = "sha256"
@@ -48,6 +51,7 @@ class Pasted(Frozen, frozen=True, kw_only=True):
     searches: bool = False
     regions: tuple[str, ...] = ()
     target: str = ""
+    profiles_dir: Path | None = None
 
     def text(self, text: str) -> str:
         """Return a text with its commands completed."""
@@ -64,6 +68,8 @@ class Pasted(Frozen, frozen=True, kw_only=True):
             yield from (f"--region {shlex.quote(region)}" for region in self.regions)
         if self.target and command in (*_LAUNCHING, *(SEARCHING if self.searches else ())):
             yield f"--target {self.target}"
+        if command in PLANNING and self.profiles_dir:
+            yield f"--profiles-dir {shlex.quote(str(self.profiles_dir))}"
         if command in CALLING and self.sandbox:
             yield "--sandbox"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import click
 import pytest
@@ -14,7 +15,7 @@ from tgi_deploy.cli.options import cloud_options, name_argument, sandbox_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.errors import DeployError, Diagnosis, Failure, Problem, StillRunning, warning
 from tgi_deploy.values.base import Result as ApiResult
-from tgi_deploy.values.pasted import CALLING, SEARCHING, Pasted
+from tgi_deploy.values.pasted import CALLING, PLANNING, SEARCHING, Pasted
 
 SANDBOX = Pasted(sandbox=True)
 
@@ -79,17 +80,26 @@ def test_the_target_of_a_launch_is_that_of_its_checks_and_plans():
     assert launched.text("'tgi-deploy down NAME'") == "'tgi-deploy down demo'"
 
 
-def commands_with(option):
+def test_commands_that_plan_keep_the_profiles():
+    own = Pasted(profiles_dir=Path("my profiles"), sandbox=True)
+    assert own.text("tgi-deploy up my-model --budget 9") == (
+        "tgi-deploy up --profiles-dir 'my profiles' --sandbox my-model --budget 9"
+    )
+    assert own.text("'tgi-deploy down demo'") == "'tgi-deploy down --sandbox demo'"
+
+
+def commands_with(*options):
     ctx = click.Context(ROOT)
     shown = {name: [item for item in ROOT.get_command(ctx, name).params if not getattr(item, "hidden", False)]
              for name in NAMES}  # fmt: skip
-    return {name for name, params in shown.items() if {"sandbox", option} <= {item.name for item in params}}
+    return {name for name, params in shown.items() if set(options) <= {item.name for item in params}}
 
 
-def test_the_lists_cover_every_command_that_searches_or_calls_a_cloud():
+def test_the_lists_are_complete():
     planning = {"up", "smoke", "doctor", "runbook"}  # their --region says where to launch
-    assert set(SEARCHING) == commands_with("regions") - planning
+    assert set(SEARCHING) == commands_with("sandbox", "regions") - planning
     assert set(CALLING) == commands_with("sandbox")
+    assert set(PLANNING) == commands_with("profiles_dir")
 
 
 def test_all_parts_of_an_error_are_completed():
