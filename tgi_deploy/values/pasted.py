@@ -87,9 +87,16 @@ class Pasted(Frozen, frozen=True, kw_only=True):
         try:
             yield
         except DeployError as error:
-            now = self.problem(error.problem)
-            failure = error.failure and self._failure(error.failure)
-            raise error.copy(message=now.message, hint=now.hint, data=now.data, failure=failure) from error.__cause__
+            raise self._error(error) from error.__cause__
+
+    def _error(self, error: DeployError) -> DeployError:
+        from tgi_deploy.values.plan import NoPlanError  # noqa: PLC0415 -- startup time
+
+        now, failure = self.problem(error.problem), error.failure and self._failure(error.failure)
+        again = error.copy(message=now.message, hint=now.hint, data=now.data, failure=failure)
+        if isinstance(again, NoPlanError):
+            again.commands = tuple(map(self.text, again.commands))
+        return again
 
     def _failure(self, failure: Failure) -> Failure:
         known, runs = failure.diagnosis, failure.still_running

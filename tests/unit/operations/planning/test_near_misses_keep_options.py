@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from tgi_deploy import Client, NoPlanError
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 
@@ -27,3 +28,10 @@ def test_the_options_of_the_command_are_kept(capsys, words):
     suggested = shlex.split(error["hint"].partition("tgi-deploy ")[2])
     assert suggested[0] == words[0]
     assert {*words, "--region", "us-east-1"} <= {*suggested}
+
+
+def test_a_program_in_the_sandbox_gets_commands_for_the_sandbox():
+    with pytest.raises(NoPlanError) as caught:
+        Client(sandbox=True).up("llama3-13b", budget="0.2", region="us-east-1")
+    assert caught.value.commands
+    assert all(line.startswith("tgi-deploy up --sandbox llama3-13b ") for line in caught.value.commands)
