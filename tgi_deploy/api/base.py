@@ -124,7 +124,7 @@ class ClientBase:
             searches=searches,
             regions=self._regions,
             target=target,
-            profiles_dir=self._profiles_dir,
+            profiles_dir=str(self._profiles_dir or ""),
         )
 
     def _look(self) -> Context:

@@ -100,9 +100,10 @@ def _repeated(ctx: click.Context) -> dict[str, Any]:
 
     Only commands that search for deployments have `regions`; for others, --target is where to launch.
     """
-    given = {key: ctx.params.get(key) for key in ("name", "sandbox", "regions", "target", "profiles_dir")}
+    given = {key: ctx.params.get(key) for key in ("name", "sandbox", "regions", "target")}
     usual = next((param.default for param in ctx.command.params if param.name == "target"), None)
     given |= {"target": given["target"] if given["target"] != usual else "", "searches": "regions" in ctx.params}
+    given["profiles_dir"] = str(ctx.params.get("profiles_dir") or "")
     return {key: value for key, value in given.items() if value}
 
 

@@ -20,7 +20,6 @@ from tgi_deploy.values.base import DataT, Frozen, OutcomeT, as_dict, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tgi_deploy.errors import Failure, Problem
     from tgi_deploy.values.base import Result
@@ -51,7 +50,7 @@ class Pasted(Frozen, frozen=True, kw_only=True):
     searches: bool = False
     regions: tuple[str, ...] = ()
     target: str = ""
-    profiles_dir: Path | None = None
+    profiles_dir: str = ""
 
     def text(self, text: str) -> str:
         """Return a text with its commands completed."""
@@ -69,7 +68,7 @@ class Pasted(Frozen, frozen=True, kw_only=True):
         if self.target and command in (*_LAUNCHING, *(SEARCHING if self.searches else ())):
             yield f"--target {self.target}"
         if command in PLANNING and self.profiles_dir:
-            yield f"--profiles-dir {shlex.quote(str(self.profiles_dir))}"
+            yield f"--profiles-dir {shlex.quote(self.profiles_dir)}"
         if command in CALLING and self.sandbox:
             yield "--sandbox"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import click
 import pytest
@@ -81,7 +80,7 @@ def test_the_target_of_a_launch_is_that_of_its_checks_and_plans():
 
 
 def test_commands_that_plan_keep_the_profiles():
-    own = Pasted(profiles_dir=Path("my profiles"), sandbox=True)
+    own = Pasted(profiles_dir="my profiles", sandbox=True)
     assert own.text("tgi-deploy up my-model --budget 9") == (
         "tgi-deploy up --profiles-dir 'my profiles' --sandbox my-model --budget 9"
     )
