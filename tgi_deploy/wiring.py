@@ -82,7 +82,7 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- startup time
     from tgi_deploy.values.progress import Events  # noqa: PLC0415 -- startup time
 
-    events = Events(setup.progress)
+    events = Events(setup.progress, sandbox=setup.sandbox)
     unsearched: dict[tuple[str, str], str] = {}
     there = tuple(make(setup, unsearched) for make in _TARGETS.values())
     return Context(

@@ -1,15 +1,17 @@
-"""Every command line of this program in a message, page, template or document parses."""
+"""Every command line of this program in a message, page, template or document parses, and can be completed."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import click
 import pytest
+from builders.sources import nodes
 
 from tgi_deploy.cli.frame import PROGRAM
-from tgi_deploy.cli.main import ROOT
+from tgi_deploy.cli.main import NAMES, ROOT
 
 REPOSITORY = Path(__file__).parents[2]
 PLACES = (
@@ -25,13 +27,42 @@ PLACES = (
 LINE = re.compile(
     rf"(?:^\s*(?:\$ )?|['\"`]|\$\(|run: |[|;&] |- |Command: |More: ){PROGRAM} ([^'\"`\n|;)]+)", re.MULTILINE
 )
+# A command with arguments but without the program's name, and a name that nothing fills in (values/pasted.py).
+BARE = re.compile(rf"'(?:{'|'.join(NAMES)}) [^'\n]+'")
+UNNAMED = re.compile(rf"{PROGRAM} [a-z]+ (?!NAME\b|[^'\n]*--kube-context NAME)[^'\n]*\bNAME\b")
 OPTION = re.compile(r"--[a-z][a-z-]*|(?<=\s)-[a-z]\b")
+
+
+def texts(path, *, helps=True):
+    """Yield the texts of a file: of a module its strings, in one piece, with X for values; perhaps without helps."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        yield source
+        return
+    found = nodes(source)
+    joined = [node for node in found if isinstance(node, ast.JoinedStr)]
+    inside = {id(part) for node in joined for part in ast.walk(node)}
+    if not helps:
+        inside |= {id(node.value) for node in found if isinstance(node, ast.Expr)}
+        inside |= {id(node.value) for node in found if isinstance(node, ast.keyword) and node.arg == "help"}
+    for node in joined:
+        yield "".join(part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+    for node in found:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
+            yield node.value
+
+
+def found(pattern, *places):
+    paths = [path for place in places for path in sorted(REPOSITORY.glob(place))]
+    return [
+        (path.name, match[0]) for path in paths for text in texts(path, helps=False) for match in pattern.finditer(text)
+    ]
 
 
 def lines():
     for place in PLACES:
         for path in sorted(REPOSITORY.glob(place)):
-            for match in LINE.finditer(path.read_text(encoding="utf-8")):
+            for match in LINE.finditer("\n".join(texts(path))):
                 yield path.relative_to(REPOSITORY).as_posix(), match[1].split("  #")[0].replace("\\", " ").strip()
 
 
@@ -54,8 +85,19 @@ def test_every_printed_command_parses():
     assert [item for item in found if item[2]] == []
 
 
+@pytest.mark.parametrize("pattern", [BARE, UNNAMED])
+def test_every_command_in_a_message_can_be_completed(pattern):
+    assert found(pattern, "tgi_deploy/**/*.py", "profiles/diagnosis/*.json", "profiles/*/errors.json") == []
+
+
 @pytest.mark.parametrize(
     "line", ["catalog regions", "catalog accelerators", "bring-up llama3-8b", "down NAME --forever", "doctor -z"]
 )
 def test_an_invalid_command_is_detected(line):
     assert wrong(line)
+
+
+def test_an_incomplete_command_is_detected():
+    assert BARE.search("read it with 'logs NAME'")
+    assert UNNAMED.search("'tgi-deploy logs --tail 5 NAME'")
+    assert not UNNAMED.search("'tgi-deploy extend NAME --ttl TIME'")

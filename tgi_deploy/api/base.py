@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar, cast
 
 from tgi_deploy import wiring
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.options import REMOVED_OPTIONS
+from tgi_deploy.values.pasted import Pasted
 from tgi_deploy.wiring import target_names
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.context import Context
     from tgi_deploy.targets.protocol import Target
-    from tgi_deploy.values.base import Value
+    from tgi_deploy.values.base import DataT, OutcomeT, Result, Value
     from tgi_deploy.values.plan_request import PlanRequest, TargetOptions
     from tgi_deploy.values.progress import ProgressEvent
 
@@ -41,6 +42,21 @@ def names_replacements(method: Callable[_Given, _Returned]) -> Callable[_Given, 
         return method(*args, **given)
 
     return checked
+
+
+def pastable(
+    method: Callable[_Given, Result[DataT, OutcomeT]],
+) -> Callable[_Given, Result[DataT, OutcomeT]]:
+    """Complete the commands that a method's errors and warnings suggest; its first argument is a deployment's name."""
+
+    @wraps(method)
+    def completed(*args: _Given.args, **given: _Given.kwargs) -> Result[DataT, OutcomeT]:
+        name = str(given.get("name", args[1] if len(args) > 1 else ""))
+        pasted = cast("ClientBase", args[0])._pasted(name)  # noqa: SLF001 -- only methods of clients are decorated
+        with pasted.errors():
+            return pasted.result(method(*args, **given))
+
+    return completed
 
 
 class ClientBase:
@@ -98,6 +114,18 @@ class ClientBase:
     def places(self) -> tuple[str, ...]:
         """Return the locations to search for deployments without a record."""
         return self.target.locations(self._regions)
+
+    def _pasted(self, name: str = "", *, searches: bool = True) -> Pasted:
+        """Return what completes the commands in messages; without `searches`, the client launches the deployment."""
+        target = "" if self.target.name == target_names()[0] else self.target.name
+        return Pasted(
+            name=name,
+            sandbox=self._sandbox,
+            searches=searches,
+            regions=self._regions,
+            target=target,
+            profiles_dir=str(self._profiles_dir or ""),
+        )
 
     def _look(self) -> Context:
         """Return the context of methods that look for existing deployments."""

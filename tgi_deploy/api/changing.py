@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tgi_deploy import wiring
-from tgi_deploy.api.base import names_replacements
+from tgi_deploy.api.base import names_replacements, pastable
 from tgi_deploy.api.watching import Watching
 from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError, LeftBehindError
 from tgi_deploy.values.base import Result, changed_fields, replaced
+from tgi_deploy.values.names import default_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +58,11 @@ def _yes(_what: object) -> bool:
     return True
 
 
+def _only(names: Sequence[str]) -> str:
+    """Return the name if there is just one, else an empty one."""
+    return names[0] if len(names) == 1 else ""
+
+
 def _sandbox_info(found: RunningSandbox) -> SandboxInfo:
     from tgi_deploy.values.results import SandboxInfo
 
@@ -101,7 +107,9 @@ class Changing(Watching):
         from tgi_deploy.operations.results.changing import up_result
 
         own, _, request = self._own_options(options)
-        reject_unsupported(self.target, {**options, "sandbox": self._sandbox}, os.environ)
+        pasted = self._pasted(name or (default_name(model) if model else ""), searches=False)
+        with pasted.errors():
+            reject_unsupported(self.target, {**options, "sandbox": self._sandbox}, os.environ)
         asked = UpOptions(
             target=self.target,
             own=own,
@@ -119,15 +127,18 @@ class Changing(Watching):
         answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
         catalog, environ = self._catalog(), wiring.environment(sandbox=self._sandbox)
         known = partial(wiring.recorded, sandbox=self._sandbox)
-        texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force, recorded=known)
+        with pasted.errors():
+            texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force, recorded=known)
         setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
         fixes = healer(job.catalog, self._profiles_dir, os.environ) if heal else None
-        outcome, made = run_settled(
-            wiring.context(setup), stops, job.runner(texts, fixes), name=job.name, ask=answers.on_interrupt
-        )
+        pasted = replaced(pasted, name=job.name)
+        with pasted.errors():
+            outcome, made = run_settled(
+                wiring.context(setup), stops, job.runner(texts, fixes), name=job.name, ask=answers.on_interrupt
+            )
         named = bool(texts.regions) or not self.target.facts.regions
         notice = None if named else wiring.region_notice(sandbox=self._sandbox)
-        return up_result(job.plan, outcome, made, job.found.notices, notice)
+        return pasted.result(up_result(job.plan, outcome, made, job.found.notices, notice))
 
     def up_file(  # noqa: PLR0913 -- one argument per option
         self,
@@ -200,7 +211,6 @@ class Changing(Watching):
         from tgi_deploy.operations.launching.target_options import own_options
         from tgi_deploy.operations.results.planning import plan_result
         from tgi_deploy.targets.protocol import located
-        from tgi_deploy.values.names import default_name
 
         recorded = wiring.recorded(item.name or default_name(item.texts.model), sandbox=self._sandbox)
         there = located(target, own_options(target, wiring.targets(), item.own), recorded)
@@ -239,6 +249,7 @@ class Changing(Watching):
             return Pruned(names=names, places=places, left=error)
         return Pruned(names=names, places=places, result=down_result(context, outcome))
 
+    @pastable
     def rollback(  # noqa: PLR0913 -- one argument per option
         self,
         name: str,
@@ -296,15 +307,16 @@ class Changing(Watching):
             )
         context, ask = self._look(), confirm or _yes
         again = " ".join(("tgi-deploy down", *(names or ("--all",))))
-        outcome = run_repeatable(
-            context,
-            stops,
-            lambda guarded: (
-                down(guarded, names, ask, volumes=volumes) if names else down_all(guarded, ask, volumes=volumes)
-            ),
-            doing=again,
-            advice=f"what is left keeps its record: '{again}' resumes where it stopped, 'tgi-deploy list' shows it",
-        )
+        with self._pasted(_only(names)).errors():
+            outcome = run_repeatable(
+                context,
+                stops,
+                lambda guarded: (
+                    down(guarded, names, ask, volumes=volumes) if names else down_all(guarded, ask, volumes=volumes)
+                ),
+                doing=again,
+                advice=f"what is left keeps its record: '{again}' resumes where it stopped, 'tgi-deploy list' shows it",
+            )
         return down_result(context, outcome)
 
     @names_replacements
@@ -333,6 +345,7 @@ class Changing(Watching):
         )
         return gc_result(found)
 
+    @pastable
     def scale(
         self, name: str, replicas: int | str, *, wait: bool = True, stops: Stops | None = None
     ) -> Result[ScaleData, ScaleOutcome]:
@@ -355,6 +368,7 @@ class Changing(Watching):
         )
         return scale_result(found)
 
+    @pastable
     def stop(
         self, name: str, *, confirm: Callable[[SwitchProposal], bool] | None = None, stops: Stops | None = None
     ) -> Result[SwitchData, SwitchOutcome]:
@@ -363,6 +377,7 @@ class Changing(Watching):
 
         return self._switch(stop, name, "full", confirm, stops)
 
+    @pastable
     def start(
         self,
         name: str,
@@ -376,6 +391,7 @@ class Changing(Watching):
 
         return self._switch(start, name, ready, confirm, stops)
 
+    @pastable
     def restart(
         self,
         name: str,
@@ -421,7 +437,8 @@ class Changing(Watching):
         """Return the names that are deployments, by a record or by the tags of a machine."""
         from tgi_deploy.operations.deploying.smoke import deployed
 
-        return deployed(self._look(), names)
+        with self._pasted(_only(names)).errors():
+            return deployed(self._look(), names)
 
     def prove(
         self, *names: str, ready: ReadyLevel = "full", stops: Stops | None = None
@@ -439,7 +456,7 @@ class Changing(Watching):
             doing="smoke",
             advice="run it again: the test changes nothing",
         )
-        return proofs_result(found)
+        return self._pasted().result(proofs_result(found))
 
     def smoke(
         self,

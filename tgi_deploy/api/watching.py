@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from tgi_deploy import wiring
+from tgi_deploy.api.base import pastable
 from tgi_deploy.api.planning import Planning
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 class Watching(Planning):
     """Methods that read the state of deployments, from records or tags."""
 
+    @pastable
     def status(self, name: str) -> Result[NamedStatusData, Status]:
         """Compare the record with what exists, and check the endpoint.
 
@@ -75,12 +77,14 @@ class Watching(Planning):
 
         return costs_result(self._look())
 
+    @pastable
     def open(self, name: str) -> Result[AccessData, AccessData]:
         """Return how to reach a deployment: its URL, a curl line, a Python line, and a note on unencrypted traffic."""
         from tgi_deploy.operations.results.watching import access_result
 
         return access_result(self._look(), name)
 
+    @pastable
     def ask(
         self,
         name: str,
@@ -98,6 +102,7 @@ class Watching(Planning):
         asked = Prompt(text=prompt, chat=chat, max_tokens=max_tokens, key_variable=api_key_from_env)
         return answer_result(self._look(), name, asked, on_piece or (lambda _piece: None))
 
+    @pastable
     def logs(self, name: str, *, tail: int | None = None, raw: bool = False) -> Result[LogData, str]:
         """Return the log of the machine and the engine, without secrets: the last `tail` lines, or all of them."""
         from tgi_deploy.operations.results.watching import logs_result
@@ -108,8 +113,10 @@ class Watching(Planning):
         """Yield log lines as they arrive, until the machine terminates."""
         from tgi_deploy.operations.watching.logs import follow
 
-        return follow(self._look(), name, tail=tail, raw=raw)
+        with self._pasted(name).errors():
+            yield from follow(self._look(), name, tail=tail, raw=raw)
 
+    @pastable
     def exec(
         self, name: str, words: tuple[str, ...] = (), *, terminal: bool = False, captured: bool = True
     ) -> Result[ExecData, None]:
@@ -118,6 +125,7 @@ class Watching(Planning):
 
         return exec_result(self._look(), name, words, terminal=terminal, captured=captured)
 
+    @pastable
     def diagnose(self, name: str) -> Result[DiagnosisData, DeploymentDiagnosis]:
         """Diagnose a failure from the console, state and plan of a deployment's machine."""
         from tgi_deploy.operations.results.watching import diagnosis_result
@@ -157,7 +165,7 @@ class Watching(Planning):
 
         own, _, request = self._own_options(options)
         texts = texts_of(model, request)
-        plan = plan_to_check(texts, self._catalog(), os.environ, self.target)
+        plan = plan_to_check(texts, self._catalog(), os.environ, self.target, own)
         asked = DoctorRequest(
             context=wiring.context(self._setup(located(self.target, own).locations(texts.regions))),
             workstation=wiring.workstation(sandbox=self._sandbox),
@@ -201,6 +209,7 @@ class Watching(Planning):
         engine = wiring.engine_named(page.service.engine)
         return runbook_result(page, engine, self._profiles_dir, self._templates_dir, sandbox=self._sandbox)
 
+    @pastable
     def extend(
         self,
         name: str,

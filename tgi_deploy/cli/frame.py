@@ -29,12 +29,15 @@ CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max
 
 
 class Invocation:
-    """One run of the program. It is filled in while arguments are parsed, so that any failure can be reported."""
+    """One run of the program. It is filled in while arguments are parsed, so that any failure can be reported.
+
+    `given` has what the commands in its result need to work when pasted (`Pasted`).
+    """
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.command = ""
-        self.sandbox = False
+        self.given: dict[str, Any] = {}
 
 
 class SectionOption(click.Option):
@@ -67,14 +70,14 @@ class FrameCommand(_NamedInEnvelope):
         self.examples = examples
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- the signature of click
-        if isinstance(ctx.obj, Invocation):
-            ctx.obj.sandbox = bool(ctx.params.get("sandbox"))
         for param in self.params:
             if isinstance(param, SectionOption) and param.into:
                 given = ctx.params.setdefault(param.into, {})
                 value = ctx.params.pop(str(param.name))
                 if value not in (None, (), False):  # an empty text stays, because it was given and is an error
                     given[param.name] = value
+        if isinstance(ctx.obj, Invocation):
+            ctx.obj.given = _repeated(ctx)
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -90,6 +93,18 @@ class FrameCommand(_NamedInEnvelope):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(formatter, self.examples)
         super().format_epilog(ctx, formatter)
+
+
+def _repeated(ctx: click.Context) -> dict[str, Any]:
+    """Return what suggested commands repeat of this one: the name, and the options that were given.
+
+    Only commands that search for deployments have `regions`; for others, --target is where to launch.
+    """
+    given = {key: ctx.params.get(key) for key in ("name", "sandbox", "regions", "target")}
+    usual = next((param.default for param in ctx.command.params if param.name == "target"), None)
+    given |= {"target": given["target"] if given["target"] != usual else "", "searches": "regions" in ctx.params}
+    given["profiles_dir"] = str(ctx.params.get("profiles_dir") or "")
+    return {key: value for key, value in given.items() if value}
 
 
 class FrameGroup(_NamedInEnvelope, click.Group):

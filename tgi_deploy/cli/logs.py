@@ -58,7 +58,7 @@ def _check_followable(*, following: bool) -> None:
         raise InputError(
             "conflicting_options",
             "--follow and --json exclude each other: --json prints one object at the end, and --follow has no end",
-            hint="leave one of them out; 'logs NAME --tail 100 --json' prints the log so far",
+            hint="leave one of them out; 'tgi-deploy logs NAME --tail 100 --json' prints the log so far",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,7 +14,7 @@ from tgi_deploy.cli.frame import PROGRAM, UnknownCommandError
 from tgi_deploy.cli.output import Result, silence, write_result
 from tgi_deploy.data_files import state_home
 from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError, NoFeasiblePlanError, Problem
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import plain, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
     from tgi_deploy.cli.frame import Invocation
 
+# Commands whose text is a log, an answer, or the output of a program: it is printed unchanged.
+_QUOTING: Final = frozenset({"ask", "exec", "logs"})
+
 
 def write(result: Result, invocation: Invocation) -> int:
     """Write the result and return the exit code."""
-    if invocation.sandbox:
-        from tgi_deploy.cli.in_sandbox import in_sandbox  # noqa: PLC0415 -- needed only for the sandbox
-
-        result = in_sandbox(result)
+    if invocation.given:
+        result = _pasted(result, invocation)
     try:
         write_result(invocation.command, result, as_json=invocation.as_json)
     except BrokenPipeError:
@@ -40,6 +41,22 @@ def write(result: Result, invocation: Invocation) -> int:
     except KeyboardInterrupt:
         return InterruptedByUserError.exit_code
     return result.exit_code
+
+
+def _pasted(result: Result, invocation: Invocation) -> Result:
+    """Return the result with the options of this command in the commands that it suggests."""
+    from tgi_deploy.values.pasted import Pasted  # noqa: PLC0415 -- needed only for these options
+
+    pasted = Pasted(**invocation.given)
+    result = replaced(
+        result,
+        warnings=tuple(map(pasted.problem, result.warnings)),
+        errors=tuple(map(pasted.problem, result.errors)),
+        failure_text=pasted.text(result.failure_text),
+    )
+    if invocation.command in _QUOTING:
+        return result
+    return replaced(result, data=pasted.data(plain(result.data)), text=pasted.text(result.text))
 
 
 def result_of(error: Exception, command_name: str) -> Result:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.in_sandbox import with_option
 from tgi_deploy.cli.options import (
     name_option,
     out_option,
@@ -18,6 +17,7 @@ from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.cli.progress import connected
 from tgi_deploy.files import write_file
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.pasted import Pasted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def runbook_command(
     where = {"sandbox": sandbox, "profiles_dir": profiles_dir, "templates_dir": templates_dir}
     with connected(**where) as (client, _):
         found = client.runbook(model, name=name, **request)
-    text = with_option(found.data.markdown) if sandbox else found.data.markdown
+    text = Pasted(sandbox=sandbox).text(found.data.markdown)
     if out is None:
         return printed(found, text)
     write_file(out, text, what="the runbook")

@@ -155,13 +155,15 @@ class Asking:
         """Show the proposal and its warnings, then ask."""
         from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- not needed for --help
         from tgi_deploy.values.ends import endless  # noqa: PLC0415 -- startup time
+        from tgi_deploy.values.pasted import Pasted  # noqa: PLC0415 -- startup time
 
         notices = self._plan.notices if self._plan else ()
-        write_stderr(f"{proposal_text(proposal, self.request)}\n")
+        pasted = Pasted(sandbox=self._sandbox)
+        write_stderr(f"{pasted.text(proposal_text(proposal, self.request))}\n")
         self._progress.stop()
         price = proposal.candidate.cost.usd_per_hour if proposal.candidate.offer.usd_per_hour is not None else None
         for item in (*(warning("notice", text) for text in notices), *endless(proposal.ends, price)):
-            write_stderr(f"{message_line(item)}\n")
+            write_stderr(f"{message_line(pasted.problem(item))}\n")
         if self._sandbox:
             write_stderr(f"  sandbox: nothing is billed{self._pace()}\n")
         what = target_of(proposal.deployment.region).facts.begins

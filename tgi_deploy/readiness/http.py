@@ -104,14 +104,15 @@ class HttpEngine:
         return NotHealthyError(
             "wrong_certificate",
             f"connecting to {self._base.netloc}: {error}; nothing was sent",
-            hint="a proxy may answer here, or another machine may have this address now: 'status NAME' shows what runs",
+            hint="a proxy may answer here, or another machine may have this address now: "
+            "'tgi-deploy status NAME' shows what runs",
         )
 
     def _unreachable(self, method: str, path: str, error: Exception) -> NotHealthyError:
         return NotHealthyError(
             "engine_unreachable",
             f"request to the engine ({method} {path}): {_classify(error).outcome}, {_reason(error)}",
-            hint="'status NAME' shows whether it still runs, 'logs NAME' its log",
+            hint="'tgi-deploy status NAME' shows whether it still runs, 'tgi-deploy logs NAME' its log",
             data={"path": path},
         )
 

@@ -55,7 +55,7 @@ class InvokedEngine:
             raise NotHealthyError(
                 "engine_unreachable",
                 f"request to the engine ({probe.method} {probe.path}): the cloud's API does not forward such requests",
-                hint="'status NAME' shows whether the cloud considers it healthy",
+                hint="'tgi-deploy status NAME' shows whether the cloud considers it healthy",
             )
         began = time.monotonic()
         status, body = self.invoke(json.dumps(asked.body).encode(), asked.streamed)
@@ -81,7 +81,7 @@ def _bounded(chunks: Iterable[bytes], until: float) -> Iterator[bytes]:
             raise NotHealthyError(
                 "engine_unreachable",
                 "request to the engine: its answer is too long",
-                hint="'logs NAME' shows the engine's log",
+                hint="'tgi-deploy logs NAME' shows the engine's log",
             )
         yield chunk
 

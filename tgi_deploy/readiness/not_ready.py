@@ -67,7 +67,7 @@ def engine_failed(state: WaitState, poll: PollResult, finding: Finding | None) -
         code = reading.latest.exit_code
         ended = "repeatedly" if code in (None, -1) else f"with code {code}"
         reason = f"the engine exited {ended}. Evidence: {reading.error_line or reading.last_line or 'its log is empty'}"
-        hint = "read its whole log with 'logs NAME'; 'diagnose NAME' finds its cause"
+        hint = "read its whole log with 'tgi-deploy logs NAME'; 'tgi-deploy diagnose NAME' finds its cause"
     # The log may already be at the next start.
     phase = finding.startup_phase if finding else reading.startup_phase
     return NotHealthyError(
@@ -94,7 +94,7 @@ def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
     )
 
 
-def timed_out(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines, name: str = "NAME") -> NotHealthyError:
+def timed_out(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines) -> NotHealthyError:
     reading, allowed = poll.reading, deadlines.of_phase(state.phase)
     finding = reading.findings[0] if reading.findings else None
     quiet_s = poll.at_s - state.moved_s
@@ -106,7 +106,7 @@ def timed_out(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines, nam
         + (f", without progress for {quiet_s:.0f} s" if stalled else "")
         + f". Health check: {poll.probe or 'no address yet'}. Last line of the log: {last_line or 'none yet'}"
     )
-    hint = f"{diagnose_hint(name)}; keep waiting by running 'up' again, or remove it with 'down {name}'"
+    hint = "'tgi-deploy diagnose NAME' finds the cause; the same 'up' keeps waiting"
     return NotHealthyError(
         "not_ready",
         message,
@@ -127,10 +127,6 @@ def _limit(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines) -> tup
     if not state.phase_seen or poll.at_s < state.since_s + own_s:
         return f"the {deadlines.overall_s:.0f} s for all phases", deadlines.overall_s
     return f"the {own_s:.0f} s for this phase", own_s
-
-
-def diagnose_hint(name: str) -> str:
-    return f"'diagnose {name}' finds the cause"
 
 
 def hint_of(remedy: str, code: str) -> str:

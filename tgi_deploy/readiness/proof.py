@@ -26,7 +26,7 @@ _SHOWN_CHARS: Final = 300
 _DEVICE: Final = "cuda"
 _LEAST_GAPS: Final = 8
 _SLOW_TRIES: Final = 3
-_LOOK_HINT: Final = "read the engine's log with 'logs NAME'"
+_LOOK_HINT: Final = "read the engine's log with 'tgi-deploy logs NAME'"
 
 
 class EngineClient(Protocol):
@@ -207,7 +207,7 @@ def _check_model(identity: Identity, expected: ExpectedService) -> None:
         raise NotHealthyError(
             "wrong_model",
             f"checking the endpoint: it serves {served}, planned {planned}",
-            hint="something else answers at this address: check the address, or remove the deployment and deploy again",
+            hint="something else answers at this address: 'tgi-deploy status NAME' shows what runs",
             data={"expected": planned, "served": served},
         )
 
@@ -245,7 +245,7 @@ def _check_device(identity: Identity, _expected: ExpectedService) -> None:
         raise NotHealthyError(
             "wrong_device",
             f"checking the endpoint: the model is on the device {identity.device!r}, planned {_DEVICE!r}",
-            hint="run nvidia-smi on the machine: if it fails, bring the deployment up on a new machine",
+            hint="if 'tgi-deploy exec NAME -- nvidia-smi' fails, bring the deployment up on a new machine",
             data={"expected": _DEVICE, "served": identity.device},
         )
 
@@ -289,7 +289,7 @@ def _too_slow(taken_ms: float, expected: ExpectedService) -> NotHealthyError:
         "implausibly_slow",
         f"checking the endpoint's speed: it takes {taken_ms:.0f} ms per token; even a cold engine on the planned "
         f"accelerators takes less than {expected.slowest_token_ms:.0f} ms",
-        hint="run nvidia-smi on the machine: the engine may run on the CPU, or another process may use the GPUs",
+        hint="'tgi-deploy exec NAME -- nvidia-smi' shows what uses the GPUs; the engine may run on the CPU",
         data={"token_ms": taken_ms, "slowest_token_ms": expected.slowest_token_ms},
         failure=Failure(step="stream"),
     )
@@ -302,7 +302,7 @@ def _failed(step: str, status: int, answered: str) -> NotHealthyError:
         return NotHealthyError(
             "unauthorized",
             f"checking the endpoint ({step}): it rejects the API key (401)",
-            hint="use the key that the engine was started with",
+            hint="set the variable of --api-key-from-env to the key that the engine was started with",
             data={"status": status},
             failure=Failure(step=step),
         )

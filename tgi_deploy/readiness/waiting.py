@@ -16,7 +16,6 @@ from tgi_deploy.diagnosis.reader import Reading, Subject, cause_of_state, read
 from tgi_deploy.errors import DeployError, Failure
 from tgi_deploy.readiness.deadlines import PhaseDeadlines, ProgressCounters
 from tgi_deploy.readiness.not_ready import (
-    diagnose_hint,
     engine_failed,
     machine_died,
     not_created,
@@ -232,8 +231,8 @@ def _is_gone(state: WaitState, poll: PollResult) -> bool:
 class WaitSettings:
     """`poll_s`: how often the cloud and the console are polled; `probe_s`: the health check when it may answer soon.
 
-    The first answer is confirmed after `settle_s`. `overall_s` None: the sum of the phases' deadlines. `name` is the
-    deployment's, for hints; `subject` is what the log reader knows about it.
+    The first answer is confirmed after `settle_s`. `overall_s` None: the sum of the phases' deadlines. `subject` is
+    what the log reader knows about the deployment.
     """
 
     poll_s: float = 5.0
@@ -241,7 +240,6 @@ class WaitSettings:
     settle_s: float = 0.1
     unseen_s: float = 0.0
     overall_s: float | None = None
-    name: str = "NAME"
     subject: Subject = field(default_factory=lambda: Subject(planned=True))
 
 
@@ -298,7 +296,7 @@ class _Wait:
                     return self._ready_report(poll)
             left = deadlines.ends_at_s(self.state) - self._elapsed()
             if left <= 0:
-                raise timed_out(self.state, replace(poll, at_s=self._elapsed()), deadlines, self.settings.name)
+                raise timed_out(self.state, replace(poll, at_s=self._elapsed()), deadlines)
             self.clock.sleep(min(self._pause_s(poll), left))
             poll = self._poll(deadlines) if self._elapsed() >= self.due_s else self._poll_engine(poll, deadlines)
 
@@ -384,7 +382,8 @@ class _Wait:
         spent_s, quiet_s = poll.at_s - state.since_s, poll.at_s - state.moved_s
         if not state.stall_noted and 0 < allowed.stall_s < quiet_s:
             self.state = replace(state, stall_noted=True, late_noted=True)
-            self.listener.line(_stall(state.phase, quiet_s, allowed, detail, self.settings.name))
+            name = self.settings.subject.facts.get("name", "NAME")
+            self.listener.line(_stall(state.phase, quiet_s, allowed, detail, name))
         elif not state.late_noted and spent_s > _late_after_s(allowed.expected_s):
             self.state = replace(state, late_noted=True)
             self.listener.line(_late(state.phase, spent_s, allowed.expected_s, poll.reading.last_line))
@@ -446,5 +445,5 @@ def _stall(phase: str, quiet_s: float, allowed: PhaseDeadline, detail: str, name
     at = f" at {detail}" if detail else ""
     return (
         f"{phase} has stalled{at}: no progress for {quiet_s:.0f} s (at most {allowed.stall_s:.0f} s is normal); "
-        f"{diagnose_hint(name)}"
+        f"'tgi-deploy diagnose {name}' finds the cause"
     )

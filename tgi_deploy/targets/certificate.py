@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -137,7 +138,7 @@ def _parsed(path: Path, text: str) -> list[x509.Certificate]:
     except ValueError:
         raise _bad_certificate(
             path, "it is not a certificate in PEM",
-            hint="'openssl x509 -in FILE -noout -text' shows what it contains",
+            hint=f"'openssl x509 -in {shlex.quote(str(path))} -noout -text' shows what it contains",
         ) from None  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem
 from tgi_deploy.values.base import Value
+from tgi_deploy.values.pasted import Pasted
 from tgi_deploy.values.resource import Step
 
 if TYPE_CHECKING:
@@ -83,20 +84,21 @@ ProgressEvent = StepEvent | PhaseEvent | NoteEvent | WarningEvent
 class Events:
     """Passes what use cases report to `show`, as events."""
 
-    def __init__(self, show: Callable[[ProgressEvent], None] | None) -> None:
+    def __init__(self, show: Callable[[ProgressEvent], None] | None, *, sandbox: bool = False) -> None:
         self._show = show or (lambda _event: None)
+        self._pasted = Pasted(sandbox=sandbox)
 
     def step(self, step: Step, outcome: str) -> None:
         self._show(StepEvent(step=step, begun=outcome == "begun"))
 
     def note(self, text: str) -> None:
-        self._show(NoteEvent(text=text))
+        self._show(NoteEvent(text=self._pasted.text(text)))
 
     def line(self, text: str) -> None:
-        self._show(NoteEvent(text=text))
+        self.note(text)
 
     def warn(self, problem: Problem) -> None:
-        self._show(WarningEvent(problem=problem))
+        self._show(WarningEvent(problem=self._pasted.problem(problem)))
 
     def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
         self._show(PhaseEvent(phase=phase, detail=detail, elapsed_s=elapsed_s, expected_s=expected_s))

@@ -194,7 +194,7 @@ def test_an_interrupted_answer_keeps_what_was_received(program, around):
 
 def test_a_cut_answer_keeps_what_was_received(program, around):
     """The commands of the hint have the deployment's name, so that they can be pasted."""
-    hint = "'status NAME' shows whether it still runs, 'logs NAME' its log"
+    hint = "'tgi-deploy status NAME' shows whether it still runs, 'tgi-deploy logs NAME' its log"
     around.engine = Engine(chat=(delta("It "), NotHealthyError("engine_unreachable", "reset", hint=hint)))
     code, out, err = program("Why?")
     assert (code, out) == (5, "It \n")

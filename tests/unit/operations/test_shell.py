@@ -85,7 +85,7 @@ def test_a_shell_on_ec2_needs_a_terminal(around):
     with pytest.raises(DeployError, match="there is no terminal") as raised:
         run_there(around.context(), "demo", (), terminal=False)
     assert raised.value.code == "no_shell"
-    assert "after --" in raised.value.hint
+    assert "'tgi-deploy exec NAME -- nvidia-smi'" in raised.value.hint
 
 
 def test_a_missing_program_is_named(around):

@@ -202,7 +202,7 @@ def test_no_progress_is_reported_once_a_phase():
     assert [line for line in tale.recorder.lines if "no progress" in line] == [
         (
             "downloading has stalled at 1 of 4 files: no progress for 65 s (at most 60 s is normal); "
-            "'diagnose NAME' finds the cause"
+            "'tgi-deploy diagnose NAME' finds the cause"
         )
     ]
     assert len(tale.recorder.lines) == 1

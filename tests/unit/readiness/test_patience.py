@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 from waiting_fakes import DEADLINES, ENGINE, LOAD, OK, PULL, REFUSED, UP, WARM, story
 
+from tgi_deploy.diagnosis.reader import Subject
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.readiness.deadlines import ProgressCounters
 
+DEMO = Subject(facts={"name": "demo"})
 LIMITED = [replace(item, stall_s=60, limit_s=3 * item.deadline_s, amount_mb=9100) for item in DEADLINES]
 
 
@@ -63,7 +65,7 @@ def test_past_the_deadline_a_stall_ends_the_wait():
     error = ends(tale)
     assert (error.code, tale.elapsed_s, error.data["stalled_s"]) == ("not_ready", 460, 60)
     assert "without progress for 60 s" in error.message
-    assert "'diagnose NAME'" in error.hint
+    assert "'tgi-deploy diagnose NAME'" in error.hint
 
 
 def test_a_phase_without_any_sign_of_progress_ends_at_its_deadline():
@@ -102,11 +104,11 @@ def test_other_network_traffic_is_not_a_pull():
 
 def test_a_stall_message_has_phase_progress_time_and_command():
     tale = story(consoles=pulling(100), probes=[(0, REFUSED), (200, OK)])
-    tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED], name="demo")
+    tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED], subject=DEMO)
     assert tale.recorder.lines == [
         (
             "pulling has stalled at 500 of about 9,100 MB: no progress for 65 s (at most 60 s is normal); "
-            "'diagnose demo' finds the cause"
+            "'tgi-deploy diagnose demo' finds the cause"
         )
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -17,9 +18,9 @@ from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.option_texts import wanted_ends
 from tgi_deploy.operations.planning.plan import judged, plan
 from tgi_deploy.operations.planning.recorded import plan_of_revision
-from tgi_deploy.operations.watching.lookup import unrecorded_deployment
+from tgi_deploy.operations.watching.lookup import own_words, unrecorded_deployment
 from tgi_deploy.targets.protocol import located
-from tgi_deploy.values.base import Frozen, as_value, replaced
+from tgi_deploy.values.base import Frozen, as_value, changed_fields, replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.names import check_name, default_name
 from tgi_deploy.values.plan import NoFeasiblePlan
@@ -88,6 +89,15 @@ class UpOptions(Frozen, frozen=True, kw_only=True):
     lock: Path | None = None
     strategy: Strategy | None = None
     remove_all: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command line with the options that differ from their defaults, without --target."""
+        named = ("--name", self.name) if self.name else ()
+        off = [f"--no-{word}" for word in ("wait", "preflight") if not getattr(self, word)]
+        ready = () if self.ready == "full" else ("--ready", self.ready)
+        strategy = ("--strategy", self.strategy) if self.strategy else ()
+        return shlex.join(("up", *named, *own_words(changed_fields(self.own)), *off, *ready, *strategy))
 
     def check(self, *, force: bool, heal: bool) -> None:
         """Raise InputError for options that exclude each other, and for an invalid name."""
@@ -221,8 +231,7 @@ def up_job(
     else:
         texts, made = locked_request(options.lock, texts, catalog, force=force)
     if isinstance(made, NoFeasiblePlan):
-        words = f"up --name {options.name}" if options.name else "up"
-        raise without_plan(words, asked if found.added else texts, made, target=options.target)
+        raise without_plan(options.command, asked if found.added else texts, made, target=options.target)
     check_startable(options.target, made)
     answers.on_plan(made)
     return texts, UpJob(options=options, answers=answers, plan=made, found=found, catalog=catalog, environ=environ)

@@ -94,7 +94,7 @@ def _lease_s(name: str, ends: Sequence[End]) -> int:
         raise InputError(
             "no_lease",
             f"'{name}' has no lease to renew",
-            hint="name the limit to set: --ttl, --max-spend, --idle-timeout or --lease",
+            hint=f"'tgi-deploy extend {name} --ttl TIME' sets a limit; so do --max-spend, --idle-timeout and --lease",
         )
     return lease_s
 

@@ -209,7 +209,8 @@ def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
             raise InputError(
                 "not_restartable",
                 f"'{at.name}' runs on {at.machine.place}, where an engine can't be restarted",
-                hint=f"'tgi-deploy status {at.name}' shows its state; 'down' and the same 'up' create it again",
+                hint=f"'tgi-deploy status {at.name}' shows its state; 'tgi-deploy down {at.name}' and the same 'up' "
+                "create it again",
             )
         if not request.confirm(_proposal(context, "restart", at)):
             return _outcome("restart", at, changed=False, declined=True)
@@ -533,5 +534,5 @@ def _await_exit(context: Context, at: Running) -> None:
     raise NotHealthyError(
         "not_restarted",
         f"'{at.name}' did not restart: it still answers after {polling.deadline_s:.0f} s",
-        hint=f"'tgi-deploy stop {at.name}' and 'start' reboot it from its disk",
+        hint=f"'tgi-deploy stop {at.name}', then 'tgi-deploy start {at.name}', boots it again from its disk",
     )

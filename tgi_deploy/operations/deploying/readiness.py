@@ -113,7 +113,6 @@ def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimat
             probe_s=context.pace.health_poll_s,
             settle_s=context.pace.settle_s,
             unseen_s=0.0 if context.target_at(machine.place).facts.shows_at_once else context.pace.visibility_timeout_s,
-            name=deployment.name,
             subject=subject_of(context, deployment, machine.place, plan=plan, hang_s=hang_s),
         ),
     )

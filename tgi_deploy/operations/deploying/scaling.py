@@ -178,7 +178,7 @@ def number_or_range(text: str) -> Replicas:
         raise InputError(
             "bad_option_value",
             f"{quoted(text)} is not a number of replicas",
-            hint="write a number or a range: tgi-deploy scale NAME 2, or tgi-deploy scale NAME 1..4",
+            hint="write a number, as in 'tgi-deploy scale NAME 2', or a range, as in 'tgi-deploy scale NAME 1..4'",
         )
     return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tgi_deploy.diagnosis.reader import Reading, read
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import check_key
-from tgi_deploy.operations.watching.access import naming, reached
+from tgi_deploy.operations.watching.access import reached
 from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.readiness.not_ready import wrong_device
 from tgi_deploy.readiness.proof import Endpoint, ExpectedService, ProofReport, prove
@@ -154,8 +154,7 @@ def prove_known(
         kv_capacity_tokens=reading.progress.kv_capacity_tokens,
         api_key_variable=machine.notes.get(API_KEY_NOTE),
     )
-    with naming(name):
-        return prove_service(context, request)
+    return prove_service(context, request)
 
 
 def _reading(context: Context, deployment: Deployment, machine: ResourceRecord) -> Reading:

@@ -27,6 +27,7 @@ from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.values.names import default_name, is_name
+from tgi_deploy.values.pasted import Pasted
 from tgi_deploy.values.plan_options import END_FIELDS, OPTION, variable_of
 
 if TYPE_CHECKING:
@@ -197,8 +198,9 @@ def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reporte
 def _prove(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs) -> Proved:
     job, at, began = Job(model=name, name=name), context.clock.now(), context.clock.monotonic()
     try:
-        deployment = known(context, name)
-        proof = prove_known(context, deployment, level, reported_as)
+        with Pasted(name=name).errors():
+            deployment = known(context, name)
+            proof = prove_known(context, deployment, level, reported_as)
     except DeployError as error:
         took_s = round(context.clock.monotonic() - began, 3)
         step = error.failure.step if error.failure else None

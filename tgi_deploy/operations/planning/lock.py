@@ -183,4 +183,6 @@ def _table(document: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any
 
 
 def _bad(name: str, what: str) -> InputError:
-    return InputError("bad_lock", f"reading the lock {name!r}: {what}", hint="write one with 'plan MODEL --lock FILE'")
+    return InputError(
+        "bad_lock", f"reading the lock {name!r}: {what}", hint="'tgi-deploy plan MODEL --lock FILE' writes one"
+    )

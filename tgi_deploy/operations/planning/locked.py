@@ -122,7 +122,8 @@ def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
         raise ConflictError(
             "stale_plan",
             f"deploying the lock: today's plan for the same request differs: {'; '.join(map(str, stale))}",
-            hint="lock again with 'plan … --lock FILE' and review the change, or deploy the locked plan with --force",
+            hint="'tgi-deploy plan MODEL --lock FILE' with the same options locks today's plan for a review; --force "
+            "deploys the locked one",
         )
     return _as_locked(lock, catalog)
 

@@ -23,6 +23,8 @@ def without_plan(
 ) -> NoPlanError:
     """Return the error of a command that needs a plan if there is none. `target` is the target of the command.
 
+    `command` has its options other than those in `texts`.
+
     The suggested commands leave the hardware to the target if `texts` don't name it.
     """
     supplied = made.request.hardware is not None and texts.hardware is None
@@ -60,7 +62,7 @@ def _with_option(command: str, texts: OptionTexts, option: str) -> str:
     changed = shlex.split(option)
     replaced = {word for word in changed if word.startswith("--")}
     kept = [word for flag, words in given_options(texts) if flag not in replaced for word in words]
-    return shlex.join([_PROGRAM, *command.split(), texts.model, *kept, *changed])
+    return shlex.join([_PROGRAM, *shlex.split(command), texts.model, *kept, *changed])
 
 
 def given_options(texts: OptionTexts) -> list[tuple[str, list[str]]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError, InputError, warning
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.watching.lookup import own_words
 from tgi_deploy.targets.protocol import Account
-from tgi_deploy.values.base import Result, plain
+from tgi_deploy.values.base import Result, changed_fields, plain
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.results import BoundaryData, CheckedData, DoctorData, PolicyData, SummaryData
 
@@ -20,16 +22,23 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.targets.protocol import Target
+    from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
 
 
-def plan_to_check(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], target: Target) -> Plan | None:
-    """Return the plan whose launch is checked; None without a MODEL. Raises NoPlanError."""
+def plan_to_check(
+    texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], target: Target, own: Value
+) -> Plan | None:
+    """Return the plan whose launch is checked; None without a MODEL. `own` are the target's options.
+
+    Raises NoPlanError.
+    """
     if not texts.model:
         return None
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
-        raise without_plan("doctor", texts, made, target=target)
+        words = shlex.join(("doctor", *own_words(changed_fields(own))))
+        raise without_plan(words, texts, made, target=target)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from tgi_deploy.catalog.alerts import read_alerts
@@ -54,7 +55,8 @@ def planned_page(
     """Return the deployment that the plan would create. Raises NoPlanError."""
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
-        raise without_plan("runbook", texts, made)
+        words = ("runbook", "--name", name) if name else ("runbook",)
+        raise without_plan(shlex.join(words), texts, made)
     return planned_subject(made, deployable(made, texts, environ, name=name), target_for(made))
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -21,15 +19,12 @@ from tgi_deploy.values.results import AccessData
 from tgi_deploy.values.serving import API_KEY_NOTE, PUBLIC_KEY_NOTE, PUBLIC_URL_NOTE, Address, TunnelEnd, url_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.probing import ProbeRequest
 
 _QUESTION: Final = "What is a GPU?"
 _ANSWER_TOKENS: Final = 64
-_NAMELESS: Final = re.compile(r"'(diagnose|logs|status) NAME'")
 # Points the cloud's own tools at the sandbox.
 SANDBOX_FIRST: Final = 'eval "$(tgi-deploy sandbox start)"'
 _JSON: Final = "-H 'Content-Type: application/json'"
@@ -106,17 +101,8 @@ def reached(context: Context, deployment: Deployment) -> tuple[Address, Resource
         f"'{name}' has no record here, and its tags, from an earlier version, don't include its port"
         if untagged
         else f"'{name}' has no endpoint yet",
-        hint=f"'tgi-deploy status {name}' shows its progress; 'up' resumes it",
+        hint=f"'tgi-deploy status {name}' shows its progress; the same 'up' resumes it",
     )
-
-
-@contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Replace NAME in the commands of error hints, so that they can be pasted: lower layers don't know the name."""
-    try:
-        yield
-    except DeployError as error:
-        raise error.copy(hint=error.hint and _NAMELESS.sub(rf"'tgi-deploy \1 {name}'", error.hint)) from error.__cause__
 
 
 def pinned(public_key: str | None) -> str:

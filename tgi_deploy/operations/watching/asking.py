@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError, Problem
 from tgi_deploy.operations.launching.traffic import check_key
-from tgi_deploy.operations.watching.access import naming, reached
+from tgi_deploy.operations.watching.access import reached
 from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.text import one_line
 from tgi_deploy.values.container import served_as
@@ -76,13 +76,12 @@ def ask(context: Context, name: str, prompt: Prompt, on_piece: Callable[[str], N
         max_tokens=prompt.max_tokens or (promise.output_tokens if promise else _ANSWER_TOKENS),
         on_piece=on_piece,
     )
-    with naming(name):
-        if prompt.chat is not None:
-            return asker.answer(prompt.text, chat=prompt.chat)
-        try:
-            return asker.answer(prompt.text, chat=True)
-        except _NoTemplateError:
-            return asker.answer(prompt.text, chat=False)
+    if prompt.chat is not None:
+        return asker.answer(prompt.text, chat=prompt.chat)
+    try:
+        return asker.answer(prompt.text, chat=True)
+    except _NoTemplateError:
+        return asker.answer(prompt.text, chat=False)
 
 
 class _NoTemplateError(InputError):

@@ -41,7 +41,7 @@ def _named(context: Context, name: str, error: DeployError, next_step: str, mach
     if failure.outcome or isinstance(error, LeftBehindError) or not (exists or machine):
         return error
     words = f"{_words(deployment, exists, machine)}: {next_step}, 'tgi-deploy down {name}' removes it"
-    hint = error.hint if f"down {name}" in (error.hint or "") else error.hint_and(words)
+    hint = error.hint if "tgi-deploy down" in (error.hint or "") else error.hint_and(words)
     failure = replaced(failure, deployment=name, exists=exists)
     if deployment and deployment.machine:
         failure = replaced(failure, outcome="kept", still_running=still_running(deployment))

@@ -40,6 +40,7 @@ _DENIED_ACTION: Final = re.compile(r"not authorized to perform:? ([a-z0-9-]+:[A-
 _DENIED_TO: Final = re.compile(r"User: (arn:[^\s<]+)")
 _DENIED_ON: Final = re.compile(r"on resource:? (arn:[^\s<]+)")
 _DENIED_WHY: Final = re.compile(r"(with an explicit deny[^.<]*)")
+_PROFILE_HINT: Final = "'aws configure list-profiles' lists them; AWS_PROFILE names one"
 _CREDENTIALS_HINT: Final = "run 'aws configure' or 'aws sso login', name a profile with AWS_PROFILE, or use --sandbox"
 _PROTECTED_HINT: Final = "disable its termination protection, then try again"
 _NOT_MANAGED_HINT: Final = (
@@ -129,7 +130,11 @@ def _not_sent(error: Exception, doing: str) -> DeployError:
     if isinstance(error, _NO_CREDENTIALS):
         return DeployError("no_credentials", f"{doing} needs AWS credentials: {error}", hint=_CREDENTIALS_HINT)
     if isinstance(error, boto.ProfileNotFound):
-        return InputError("unknown_aws_profile", f"{doing} failed: {error}", hint="check AWS_PROFILE")
+        return InputError(
+            "unknown_aws_profile",
+            f"{doing} failed: {error}",
+            hint=_PROFILE_HINT,
+        )
     if isinstance(error, boto.ParamValidationError):
         return BadRequestError(f"{doing}: the request was not sent, because its parameters are invalid: {error}")
     return DeployError(

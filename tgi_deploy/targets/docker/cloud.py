@@ -35,8 +35,8 @@ _STATES: Final = {
 }
 _REMEDIES: Final = {
     "OOMKilled": "the host has too little memory: stop other processes, or choose a smaller model",
-    "Exited": "read its log with 'logs NAME'",
-    "Paused": "resume it with 'docker unpause'",
+    "Exited": "read its log with 'tgi-deploy logs NAME'",
+    "Paused": "'docker unpause {container}' resumes it",
 }
 
 
@@ -77,7 +77,7 @@ class DockerCloud:
                 reason_code=code,
                 reason=reason,
                 address=containers.own_address(item),
-                remedy=_REMEDIES.get(code or "", ""),
+                remedy=_REMEDIES.get(code or "", "").replace("{container}", instance_id),
             )
 
         return containers.inspect(instance_id, read) or MachineState(state="missing")

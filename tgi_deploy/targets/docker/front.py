@@ -81,6 +81,6 @@ def _proxy_of(deployment: Deployment) -> str:
     record = deployment.record(PROXY)
     if record is None:
         raise NotHealthyError(
-            "front_missing", f"the record of '{deployment.name}' has no proxy", hint="'up' creates a new one"
+            "front_missing", f"the record of '{deployment.name}' has no proxy", hint="the same 'up' creates one"
         )
     return record.attributes["id"]

@@ -113,7 +113,8 @@ def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Bound
         return error("boundary_missing", message, remedy, policy=boundary.name)
     if answer.document != boundary.document(partition=answer.arn.split(":")[1]):
         message = (
-            f"{answer.arn} differs from 'doctor --policy --boundary': roles may have too few permissions, or too many"
+            f"{answer.arn} differs from 'tgi-deploy doctor --policy --boundary': roles may have too few permissions, "
+            "or too many"
         )
         return warning("boundary_differs", message, boundary.renewal(answer.arn), policy=answer.arn)
     return ok("boundary", f"created roles carry {answer.arn}", policy=answer.arn)

@@ -73,7 +73,7 @@ class StaticFront(DirectFront):
         record = deployment.record(ADDRESS)
         if record is None:
             raise NotHealthyError(
-                "front_missing", f"the record of '{deployment.name}' has no address", hint="'up' creates a new one"
+                "front_missing", f"the record of '{deployment.name}' has no address", hint="the same 'up' creates one"
             )
         cloud = self.region(record.place)
         found = cloud.handler(machine.kind).read(machine.attributes)

@@ -158,7 +158,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
             raise DeployError(
                 "no_shell",
                 f"opening a shell on {machine_id}: there is no terminal",
-                hint="run it in a terminal, or name a command after --",
+                hint="run it in a terminal, or name a command: 'tgi-deploy exec NAME -- nvidia-smi'",
             )
         return Finished(exit_code=self._sessions().shell(place, machine_id))
 

@@ -24,6 +24,7 @@ from tgi_deploy.targets.kubernetes.resources import (
     KINDS,
     SERVICE,
 )
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ class KubernetesCloud:
 
     def machine(self, instance_id: str) -> MachineState:
         found = self.live(instance_id)
-        return MachineState(state="missing") if found is None else machine_state(*found, self.address(found[0].name))
+        if found is None:
+            return MachineState(state="missing")
+        state = machine_state(*found, self.address(found[0].name))
+        return replaced(state, remedy=self.api.place.commands(state.remedy))
 
     def console(self, instance_id: str) -> str:
         found = self.live(instance_id)

@@ -44,13 +44,19 @@ def _rows() -> tuple[_Row, ...]:
 
 def refused(status: int, reply: Reply, *, doing: str, place: Place, changing: bool) -> DeployError:
     """Return the error for a reply with an error status. `changing`: the request was to change something."""
+    error = _refused(status, reply, doing=doing, place=place, changing=changing)
+    return error.copy(hint=place.problem(error.problem).hint)
+
+
+def _refused(status: int, reply: Reply, *, doing: str, place: Place, changing: bool) -> DeployError:
     said = one_line(reply.optional_text("message") or f"HTTP status {status}")
     message = f"{doing} in {place.namespace}: {said}"
     if status == CONFLICT and (held := _held_by_others(reply)):
         return ConflictError(
             "fields_conflict",
             f"{doing} in {place.namespace}: another field manager has changed it: {held}",
-            hint="'kubectl get -o yaml --show-managed-fields' shows who; undo that change, or run 'down' and then 'up'",
+            hint="'kubectl get -o yaml --show-managed-fields' shows who; undo that change, or run "
+            "'tgi-deploy down NAME' and then the same 'up'",
         )
     known = known_refusal(said)
     if known is not None:

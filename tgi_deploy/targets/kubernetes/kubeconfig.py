@@ -130,7 +130,7 @@ class _Merged(Frozen, frozen=True, kw_only=True):
             raise InputError(
                 "unknown_kube_context",
                 "the kubeconfig has no current context",
-                hint="'kubectl config use-context NAME' sets it; 'up --kube-context NAME' names one",
+                hint="'kubectl config use-context NAME' sets it; --kube-context names one for 'up'",
             )
         return found
 

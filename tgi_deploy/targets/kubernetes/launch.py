@@ -221,7 +221,7 @@ class KubernetesLaunch:
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
         """Return what is missing (a free GPU, a Secret, a claim) and why the cluster would refuse the objects."""
-        return tuple(self._findings(attempt, tags))
+        return tuple(map(Place.of(self.place).problem, self._findings(attempt, tags)))
 
     def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
         try:
@@ -291,11 +291,10 @@ class KubernetesLaunch:
         secret = self.options.hub_token_secret or HUB_TOKEN_SECRET
         path = api.path("/api/v1", "secrets", secret)
         if needed and api.get(path, "looking for the Secret", lambda _found: True) is None:
-            words = " ".join(api.place.words)
             yield error(
                 "secret_not_in_cluster",
                 f"there is no Secret {secret} in {api.place.namespace}",
-                hint=f"'kubectl {words} create secret generic {secret} --from-file={HUB_TOKEN}=FILE' creates it",
+                hint=f"'kubectl create secret generic {secret} --from-file={HUB_TOKEN}=FILE' creates it",
             )
         yield from self._without_certificate()
         yield from self._claim_findings(attempt)
@@ -305,11 +304,10 @@ class KubernetesLaunch:
         if name is None or self.options.cluster_issuer:
             return
         if api.get(api.path("/api/v1", "secrets", name), "looking for the certificate", lambda _found: True) is None:
-            words = " ".join(api.place.words)
             yield error(
                 "secret_not_in_cluster",
                 f"there is no Secret {name} in {api.place.namespace}",
-                hint=f"'kubectl {words} create secret tls {name} --cert=FILE --key=FILE' creates it",
+                hint=f"'kubectl create secret tls {name} --cert=FILE --key=FILE' creates it",
             )
 
     def _claim_findings(self, attempt: Attempt) -> Iterator[Problem]:
@@ -357,8 +355,8 @@ class KubernetesLaunch:
         api = self.cloud(self.place).api
         path, doing = api.path("/api/v1", "secrets", secret), "looking for the Secret with the API key"
         found = api.get(path, doing, lambda item: item.optional_part("data").optional_text(SECRET_ENTRY))
-        shown, words = variable or "VARIABLE", " ".join(api.place.words)
-        make = f"kubectl {words} create secret generic {secret} --from-file={SECRET_ENTRY}=/dev/stdin"
+        shown = variable or "VARIABLE"
+        make = f"kubectl create secret generic {secret} --from-file={SECRET_ENTRY}=/dev/stdin"
         if not found:
             yield error(
                 "secret_not_in_cluster",

@@ -104,7 +104,7 @@ class NodeLabels:
             raise InputError(
                 "accelerator_not_in_cluster",
                 f"the label of nodes with {accelerator} is not known",
-                hint="plan for another GPU with --hardware NxGPU; 'plan --target kubernetes' shows those of a cluster",
+                hint="plan for another GPU with --hardware NxGPU; 'kubectl get nodes --show-labels' shows them",
             )
         return self._by(label, values)
 

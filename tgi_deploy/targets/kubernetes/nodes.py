@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tgi_deploy.errors import InputError, warning
 from tgi_deploy.targets.kubernetes.manifests import label
+from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.text import plural, printable, rate
 from tgi_deploy.values.base import Frozen, replaced
@@ -172,15 +173,17 @@ def supplied(nodes: Sequence[Node], place: str, catalog: Catalog, new: Growth) -
         raise InputError(
             "no_gpu_nodes",
             "; ".join((f"no node of {place} offers GPUs", *(item.message for item in new.notices))),
-            hint="add a node group with GPUs, and NVIDIA's device plugin: 'kubectl describe node' must show "
-            "nvidia.com/gpu under Allocatable",
+            hint=Place.of(place).commands(
+                "add a node group with GPUs, and NVIDIA's device plugin: 'kubectl describe node' must show "
+                "nvidia.com/gpu under Allocatable"
+            ),
         )
     most: dict[str, int] = {}
     for node in nodes:
         if node.free:
             most[node.accelerator] = max(most.get(node.accelerator, 0), node.free)
     if not most and not new.machines:
-        raise _none_free(nodes, new.notices)
+        raise _none_free(nodes, new.notices, Place.of(place))
     there = [f"{number}x{accelerator}" for accelerator, number in sorted(most.items())]
     added = {name: replaced(item, needed=name not in there) for name, item in sorted(new.machines.items())}
     machines = (-(-_free(nodes, accelerator) // number) for accelerator, number in most.items())
@@ -197,7 +200,7 @@ def _free(nodes: Sequence[Node], accelerator: str) -> int:
     return sum(node.free for node in nodes if node.accelerator == accelerator)
 
 
-def _none_free(nodes: Sequence[Node], notices: Sequence[Problem]) -> InputError:
+def _none_free(nodes: Sequence[Node], notices: Sequence[Problem], place: Place) -> InputError:
     if all(node.selector is None for node in nodes):
         named = ", ".join(node.name for node in nodes[:3])
         return InputError(
@@ -213,7 +216,7 @@ def _none_free(nodes: Sequence[Node], notices: Sequence[Problem]) -> InputError:
                 *(item.message for item in notices),
             )
         ),
-        hint=FREE_A_GPU,
+        hint=place.commands(FREE_A_GPU),
     )
 
 

@@ -13,6 +13,7 @@ from tgi_deploy.errors import ConflictError, DeployError
 from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.manifests import label, object_name
+from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, EXPOSING, PATHS, SERVICE, name_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
 
@@ -177,5 +178,7 @@ def same(found: Found, tags: Mapping[str, str]) -> Found:
         f"the name {found.id} belongs to {what}{state}",
         hint="choose another --name, or wait until it is gone"
         if owner
-        else f"choose another --name, or remove it with 'kubectl delete {found.id}' if it is not needed",
+        else Place.of(found.place).commands(
+            f"choose another --name, or remove it with 'kubectl delete {found.id}' if it is not needed"
+        ),
     )

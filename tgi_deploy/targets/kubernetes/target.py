@@ -249,7 +249,7 @@ class KubernetesTarget:
         from tgi_deploy.targets.kubernetes.doctor import examined  # noqa: PLC0415 -- only `doctor` examines
 
         api = self.cloud(self.chosen(request.options)).api
-        return tuple(examined(api, request.options, self.catalog()))
+        return tuple(map(api.place.problem, examined(api, request.options, self.catalog())))
 
     @property
     def manual_commands(self) -> ManualCommands:

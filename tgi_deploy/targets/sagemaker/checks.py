@@ -100,7 +100,8 @@ def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
         version = api.ask("get_policy", doing, _version, service="iam", PolicyArn=arn)
         there = api.ask("get_policy_version", doing, _document, service="iam", PolicyArn=arn, VersionId=version)
         if there != boundary.document(partition):
-            message = f"{arn} differs from 'doctor --policy --boundary --target {NAME}': roles may lack permissions"
+            printed = f"'tgi-deploy doctor --policy --boundary --target {NAME}'"
+            message = f"{arn} differs from {printed}: roles may lack permissions"
             yield warning("boundary_differs", message, boundary.renewal(arn))
     except ResourceNotFoundError:
         message = f"the account has no policy {boundary.name!r}, which every created role carries"

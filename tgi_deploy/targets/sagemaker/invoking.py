@@ -93,7 +93,7 @@ def unreachable(endpoint: str, why: str) -> NotHealthyError:
     return NotHealthyError(
         "engine_unreachable",
         f"invoking {endpoint}: {why[:300]}",
-        hint="'status NAME' shows whether it still runs, 'logs NAME' its log",
+        hint="'tgi-deploy status NAME' shows whether it still runs, 'tgi-deploy logs NAME' its log",
     )
 
 

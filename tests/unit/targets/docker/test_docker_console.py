@@ -54,7 +54,7 @@ def line(second, text):
         ("created", {}, "pending", None, ""),
         ("running", {}, "running", None, ""),
         ("restarting", {}, "running", None, ""),
-        ("paused", {}, "stopped", "Paused", "docker unpause"),
+        ("paused", {}, "stopped", "Paused", f"'docker unpause {ID[:12]}' resumes it"),
         ("exited", {"ExitCode": 1}, "stopped", "Exited", "logs NAME"),
         ("exited", {"ExitCode": 137, "OOMKilled": True}, "stopped", "OOMKilled", "too little memory"),
         ("dead", {"Error": "broken"}, "terminated", "Exited", "logs NAME"),

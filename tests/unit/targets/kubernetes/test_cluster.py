@@ -120,6 +120,7 @@ def test_a_refusal_has_a_code_and_a_remedy(answer: Answer, code: str):
     with pytest.raises(DeployError) as caught:
         cloud(cluster).handler("deployment").create(PROPERTIES, tags=TAGS, token="t")
     assert (caught.value.code, bool(caught.value.hint)) == (code, True)
+    assert caught.value.hint.count("kubectl ") == caught.value.hint.count("kubectl --context dev --namespace team-a ")
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,13 @@ def test_a_field_that_somebody_else_manages_is_a_conflict_in_words():
     assert '.spec.replicas, conflict with "kubectl"' in caught.value.message
 
 
+def test_a_missing_namespace_is_named_in_the_command_that_creates_it():
+    cluster = FakeCluster(refusals={"PATCH deployments": failure(404, 'namespaces "team-a" not found')})
+    with pytest.raises(DeployError) as caught:
+        cloud(cluster).handler("deployment").create(PROPERTIES, tags=TAGS, token="t")
+    assert "'kubectl --context dev --namespace team-a create namespace team-a'" in caught.value.hint
+
+
 def test_a_name_of_somebody_else_is_not_taken_over():
     cluster = FakeCluster()
     handler = cloud(cluster).handler("deployment")
@@ -152,6 +160,13 @@ def test_a_name_of_somebody_else_is_not_taken_over():
     with pytest.raises(ConflictError) as caught:
         handler.create(PROPERTIES, tags={**TAGS, TAG_ID: "id2"}, token="t")
     assert caught.value.code == "name_taken"
+
+
+def test_a_pod_without_its_secret_is_explained_with_a_command_for_its_cluster():
+    waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": "secret not found"}}
+    cluster = pod(phase="Pending", conditions=[ON_NODE], containerStatuses=statuses(waiting))
+    state = cloud(cluster).machine("deployment/tgi-deploy-demo")
+    assert "'kubectl --context dev --namespace team-a create secret generic --help'" in state.remedy
 
 
 def test_creating_again_returns_what_exists_and_deleting_spares_a_successor():
