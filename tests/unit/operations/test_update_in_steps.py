@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from contextlib import suppress
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
@@ -19,6 +20,7 @@ from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+from tgi_deploy.text import duration
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.request import Replicas
 
@@ -117,7 +119,7 @@ def test_the_question_names_the_steps_and_their_time(cluster):
     text = update_text(update)
     assert "revision 1 -> 2: 1 replica at a time" in text
     assert "1 more replica for about" in text
-    assert "both revisions serve until all are replaced" in text
+    assert "both revisions serve until all are replaced" in " ".join(text.split())
 
 
 def test_with_room_for_all_nothing_is_said_of_steps(tmp_path):
@@ -361,7 +363,14 @@ def test_a_pool_that_may_add_one_node_makes_room_for_one_replica(tmp_path):
     cluster.server.nodes.append(node("cpu", gpus=0, labels={"topology.kubernetes.io/region": "us-east-1"}))
     cluster.up()
     cluster.server.objects["nodepools", "gpu"] = nodepool(1)
-    assert asked_before(cluster).at_a_time == 1
+    update = asked_before(cluster)
+    assert (update.at_a_time, update.extra_usd) == (1, Decimal("1.861") * update.overlap_s / 3600)
+    assert f"1 more replica for about {duration(update.overlap_s)}: about $" in update_text(update)
+
+
+def test_replicas_beside_the_old_ones_cost_nothing_more_on_existing_nodes(cluster):
+    cluster.up()
+    assert asked_before(cluster).extra_usd is None
 
 
 def test_if_something_else_takes_the_place_of_an_old_replica_the_update_stops_with_an_error(cluster):

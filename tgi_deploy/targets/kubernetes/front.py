@@ -81,8 +81,7 @@ class ServiceFront:
         plan = deployment.wanted.plan
         if plan is None:
             return "the record lacks what the new one needs"
-        replicas = plan.requirements.replicas
-        needed = started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
+        needed = self._needed(deployment)
         room = self.room(deployment, deployment.wanted, needed)
         fits = self._fitting(room, deployment, needed)
         short = _shortage(room, plan, needed, fits)
@@ -108,6 +107,22 @@ class ServiceFront:
         fits = there + self._fitting(room, deployment, most)
         starts = deployment.rolling and fits < plan.chosen.replicas
         return plan.chosen.replicas if starts and _all_at_once(deployment, plan, fits) else fits
+
+    def added_usd_per_hour(self, deployment: Deployment, first: int) -> Decimal | None:
+        if deployment.wanted.plan is None:
+            return None
+        needed = first or self._needed(deployment)
+        room = self.room(deployment, deployment.wanted, needed)
+        nodes = room.new_nodes(needed)
+        return room.new.usd_per_hour * nodes if room.new is not None and nodes else None
+
+    def _needed(self, deployment: Deployment) -> int:
+        """Return with how many replicas the desired revision starts if there is room for all."""
+        plan = deployment.wanted.plan
+        if plan is None:
+            return 0
+        replicas = plan.requirements.replicas
+        return started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
 
     def _fitting(self, room: Room, deployment: Deployment, most: int) -> int:
         """Return for how many more replicas there is room within the budget, on nodes and by the quotas."""
