@@ -42,7 +42,10 @@ class Cluster:
         )
         return self.around.context(cloud=target.cloud, targets=(target,), regions=(PLACE,), loopback=False)
 
-    def up(self, scheme="none", *, replicas=None, shards=1, **changes):
+    def up(self, scheme="none", **changes):
+        return self.outcome(scheme, **changes).deployment
+
+    def outcome(self, scheme="none", *, replicas=None, shards=1, **changes):
         context, number = self.context(), replicas or self.replicas
         (target,) = context.targets
         values = {
@@ -54,7 +57,7 @@ class Cluster:
         }
         return up(
             context, request(planned(scheme, number, exactly=replicas is not None, shards=shards), **values | changes)
-        ).deployment
+        )
 
     def roll_back(self, **changes):
         scheme = former(self.around.store.load("demo")).plan.chosen.quantize

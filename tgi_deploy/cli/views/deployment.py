@@ -31,6 +31,9 @@ def changes_text(changes: ChangeSet) -> str:
 
 def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     """Return the proposed changes, the `request` that they are for, and their cost."""
+    if proposal.unfinished is not None:
+        said = f"{proposal.unfinished.message}; {proposal.unfinished.hint}"
+        return f"{heading(f'{proposal.deployment.name}: an unfinished update')}\n{wrapped(said)}"
     if proposal.resizing is not None:
         return _resizing_text(proposal, proposal.resizing)
     if proposal.changes_networks_alone:

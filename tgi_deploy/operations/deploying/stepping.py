@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.errors import DeployError, NotHealthyError, warning
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import all_ready
 from tgi_deploy.operations.watching.limits import LeaseKeeper, share_limits
 from tgi_deploy.reconcile.retry import polls
-from tgi_deploy.rollout.stages import mark_turned_back, next_commands
+from tgi_deploy.rollout.stages import mark_turned_back, next_commands, turns_back
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import revision_of
 
 if TYPE_CHECKING:
+    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rollout import SteppedFront
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -47,6 +48,30 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
         return replaced(back, rollout=None)
     share_limits(context, deployment.machine, old)
     return context.executor().save(back)
+
+
+def unfinished_steps(context: Context, deployment: Deployment) -> Problem | None:
+    """Return the warning that the steps of a promoted update go on before another begins; None if none are left."""
+    rollout, new, plan = deployment.rollout, deployment.machine, deployment.plan
+    if rollout is None or new is None or plan is None:
+        return None
+    ready, wanted = ready_replicas(context, new), plan.chosen.replicas
+    if ready >= wanted or plan.requirements.replicas.varies:
+        return None
+    number = rollout.destination
+    what = f"going back to revision {number}" if turns_back(deployment) else f"the update to revision {number}"
+    are = "is" if ready == 1 else "are"
+    return warning(
+        "update_unfinished",
+        f"{what} is not finished: {ready} of {plural(wanted, 'replica')} {are} ready; its steps go on first, and then "
+        "there is another question about the new settings",
+        f"instead, {next_commands(deployment)}",
+    )
+
+
+def ready_replicas(context: Context, machine: ResourceRecord) -> int:
+    replicas = context.cloud(machine.place).machine(machine.attributes["id"]).replicas
+    return sum(item.status == "ready" for item in replicas)
 
 
 def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
@@ -160,7 +185,7 @@ class _Exchange:
 
     @property
     def _ready(self) -> int:
-        return sum(item.status == "ready" for item in self._replicas(self.new))
+        return ready_replicas(self.context, self.new)
 
     @property
     def _old_pods(self) -> int:

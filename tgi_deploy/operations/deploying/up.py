@@ -59,9 +59,17 @@ from tgi_deploy.operations.deploying.rolling import (
     total_spent,
     withdraw,
 )
-from tgi_deploy.operations.deploying.rollout import beside, next_revision, not_planned_again, relaunched, update_of
+from tgi_deploy.operations.deploying.rollout import (
+    SteppedFront,
+    beside,
+    next_revision,
+    not_planned_again,
+    relaunched,
+    update_of,
+)
 from tgi_deploy.operations.deploying.scaling import in_its_pool, keeping_size, resized, resizing_of
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
+from tgi_deploy.operations.deploying.stepping import unfinished_steps
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
 from tgi_deploy.operations.launching.traffic import accepts_plaintext, check_key, url_to
@@ -78,6 +86,7 @@ from tgi_deploy.rollout.stages import (
     claiming_steps,
     end_steps,
     is_ending,
+    is_promoted,
     machines_to_end,
     mark_draining,
     mark_old_removed,
@@ -175,6 +184,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
+        first = None if recorded is None else _unfinished(context, request, launch, recorded)
+        if first is not None and (unchanged := _without_action(request, first)) is not None:
+            return unchanged
         recorded = recorded and finish(context, recorded, origin=request.origin, dry_run=request.dry_run).deployment
         places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
         everything = look(context, name, recorded, places, side=launch.rare_kinds)
@@ -197,6 +209,19 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         if going := removal_of_surplus(surplus, deployment, seen):
             return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
         return _change_in_place(context, request, launch, recorded, deployment, seen)
+
+
+def _unfinished(context: Context, request: UpRequest, launch: Launch, recorded: Deployment) -> Proposal | None:
+    """Return the question whether the steps of an unfinished update go on, for a request that another one follows."""
+    if not is_promoted(recorded) or request.origin == "rollback" or recorded.target != request.target:
+        return None
+    done, plan = replaced(recorded, rollout=None), request.plan
+    if is_same_request(done, plan=plan, launch=launch, exact=request.exact):
+        return None
+    if not request.exact and plan_with_running(done, plan, launch.marks, request.judge) is not None:
+        return None
+    steps = unfinished_steps(context, recorded) if isinstance(front_of(context, recorded), SteppedFront) else None
+    return None if steps is None else replace(_in_place_proposal(request, recorded, ()), unfinished=steps)
 
 
 def _change_in_place(
