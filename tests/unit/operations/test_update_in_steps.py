@@ -13,7 +13,7 @@ from builders.samples import SPARSE
 from fakes.cloud import KilledError
 from fakes.kubernetes_api import node
 
-from tgi_deploy.cli.views.deployment import proposal_text, up_text, update_text
+from tgi_deploy.cli.views.deployment import update_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
 from tgi_deploy.operations.deploying.in_place import extend
@@ -553,68 +553,3 @@ def test_what_can_not_go_in_steps_is_refused_if_the_room_for_all_is_gone_after_a
         cluster.up("awq", **keyed)
     assert "--strategy recreate needs no second machine" in caught.value.hint
     assert cluster.behind == [OLD, OLD]
-
-
-def test_a_dry_run_names_the_update_that_would_go_on_first(cluster):
-    fail_second(cluster)
-    before = dict(cluster.server.objects)
-    cluster.up("awq", dry_run=True)
-    assert "the update to revision 2 is not finished; it would go on first" in cluster.around.recorder.lines
-    assert cluster.server.objects == before
-
-
-def stop_halfway(cluster):
-    """Stop an update while one replica of each revision serves."""
-    cluster.up()
-
-    def take(done):
-        if done == "scale deployments" and cluster.behind == [OLD, NEW]:
-            cluster.server.nodes[0]["requested"] = 1
-
-    cluster.server.after_call = take
-    with pytest.raises(DeployError):
-        cluster.up("awq")
-    cluster.server.after_call, cluster.server.nodes[0]["requested"] = None, 0
-
-
-def asking(cluster, scheme, answers):
-    """Run `up` with these answers; return the outcome, the questions, and what the cluster ran at each."""
-    asked = []
-
-    def confirm(proposal):
-        asked.append((" ".join(proposal_text(proposal).split()), cluster.names("deployments")))
-        return answers[len(asked) - 1]
-
-    return cluster.outcome(scheme, confirm=confirm), asked
-
-
-HALF = "the update to revision 2 is not finished: 1 of 2 replicas is ready; its steps go on first"
-
-
-@pytest.mark.parametrize("second", [True, False])
-def test_other_settings_ask_before_unfinished_steps_go_on_and_again_before_the_next_update(cluster, second):
-    stop_halfway(cluster)
-    outcome, [(first, there), (then, left)] = asking(cluster, "gptq", [True, second])
-    assert HALF in first
-    assert "the same 'up' goes on, 'tgi-deploy rollback demo' goes back to revision 1" in first
-    assert "update revision 2 -> 3: 1 replica at a time" in then
-    assert (there, left) == ([OLD, NEW], [NEW])
-    assert cluster.behind == [f"{SHARED}-r3" if second else NEW] * 2
-    assert outcome.declined is not second
-
-
-def test_unfinished_steps_do_not_go_on_for_other_settings_without_an_answer(cluster):
-    stop_halfway(cluster)
-    before, record = dict(cluster.server.objects), cluster.around.store.load("demo")
-    outcome, asked = asking(cluster, "gptq", [False])
-    shown = cluster.outcome("gptq", dry_run=True)
-    assert (outcome.declined, len(asked)) == (True, 1)
-    assert HALF in " ".join(up_text(shown).split())
-    assert [item.code for item in shown.proposal.warnings] == ["update_unfinished"]
-    assert (cluster.server.objects, cluster.around.store.load("demo")) == (before, record)
-
-
-def test_the_same_settings_go_on_without_a_question(cluster):
-    stop_halfway(cluster)
-    outcome, asked = asking(cluster, "awq", [])
-    assert (outcome.deployment.rollout, asked, cluster.behind) == (None, [], [NEW, NEW])

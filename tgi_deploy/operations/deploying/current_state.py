@@ -162,6 +162,21 @@ def is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> boo
     return finished and alive
 
 
+def lacks_shared(context: Context, deployment: Deployment, seen: Sequence[Found]) -> bool:
+    """Return whether someone has deleted what all revisions share, such as the way to the machine.
+
+    Not where resources may be invisible for a while, and not of kinds that may be forbidden to search for.
+    """
+    there = {found.id for found in seen}
+    return any(
+        revision_of(record.key) is None
+        and record.attributes.get("id", "") not in {"", *there}
+        and context.target_at(record.place).facts.shows_at_once
+        and not context.cloud(record.place).handler(record.kind).rare
+        for record in deployment.resources
+    )
+
+
 def reject_replacement(deployment: Deployment, steps: Iterable[Step], seen: Iterable[Found]) -> None:
     """Raise ConflictError `name_taken` if `steps` delete a running machine that the record does not know.
 

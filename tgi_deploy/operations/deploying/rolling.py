@@ -267,10 +267,6 @@ def finish(context: Context, deployment: Deployment, *, origin: Origin = "up", d
     front = front_of(context, deployment) if promoted else None
     if origin == "rollback" and isinstance(front, SteppedFront):
         deployment = turned_back(context, deployment, dry_run=dry_run)
-    if dry_run and isinstance(front, SteppedFront) and is_promoted(deployment):
-        context.reporter.note(
-            f"the update to revision {deployment.current.number} is not finished; it would go on first"
-        )
     if not acts:
         return Finished(deployment=deployment)
     if isinstance(front, SteppedFront):

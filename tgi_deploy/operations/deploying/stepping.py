@@ -50,8 +50,11 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
     return context.executor().save(back)
 
 
-def unfinished_steps(context: Context, deployment: Deployment) -> Problem | None:
-    """Return the warning that the steps of a promoted update go on before another begins; None if none are left."""
+def unfinished_steps(context: Context, deployment: Deployment, *, alone: bool) -> Problem | None:
+    """Return the warning that the steps of a promoted update go on first; None if none are left.
+
+    `alone`: nothing else follows.
+    """
     rollout, new, plan = deployment.rollout, deployment.machine, deployment.plan
     if rollout is None or new is None or plan is None:
         return None
@@ -61,11 +64,11 @@ def unfinished_steps(context: Context, deployment: Deployment) -> Problem | None
     number = rollout.destination
     what = f"going back to revision {number}" if turns_back(deployment) else f"the update to revision {number}"
     are = "is" if ready == 1 else "are"
+    then = "" if alone else " first, and then there is another question about the new settings"
     return warning(
         "update_unfinished",
-        f"{what} is not finished: {ready} of {plural(wanted, 'replica')} {are} ready; its steps go on first, and then "
-        "there is another question about the new settings",
-        f"instead, {next_commands(deployment)}",
+        f"{what} is not finished: {ready} of {plural(wanted, 'replica')} {are} ready; its steps go on{then}",
+        next_commands(deployment) if alone else f"without the new settings, {next_commands(deployment)}",
     )
 
 

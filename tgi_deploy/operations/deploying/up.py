@@ -25,6 +25,7 @@ from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_older
 from tgi_deploy.operations.deploying.current_state import (
     findings_of,
     is_done,
+    lacks_shared,
     look,
     new_deployment,
     regions_of,
@@ -201,7 +202,8 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
             context.reporter.warn(surplus_warning(deployment, machine))
-        if not (is_done(deployment, seen, wait=request.wait) and still_answers(context, deployment, wait=request.wait)):
+        done = is_done(deployment, seen, wait=request.wait) and not lacks_shared(context, deployment, seen)
+        if not (done and still_answers(context, deployment, wait=request.wait)):
             if plan is not request.plan:
                 request = replaced(request, plan=plan)
                 launch = _launch_of(context, request)
@@ -212,15 +214,16 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
 
 
 def _unfinished(context: Context, request: UpRequest, launch: Launch, recorded: Deployment) -> Proposal | None:
-    """Return the question whether the steps of an unfinished update go on, for a request that another one follows."""
+    """Return the question whether the steps of an unfinished update go on: before another one, and in a dry run."""
     if not is_promoted(recorded) or request.origin == "rollback" or recorded.target != request.target:
         return None
     done, plan = replaced(recorded, rollout=None), request.plan
-    if is_same_request(done, plan=plan, launch=launch, exact=request.exact):
+    alone = is_same_request(done, plan=plan, launch=launch, exact=request.exact) or (
+        not request.exact and plan_with_running(done, plan, launch.marks, request.judge) is not None
+    )
+    if (alone and not request.dry_run) or not isinstance(front_of(context, recorded), SteppedFront):
         return None
-    if not request.exact and plan_with_running(done, plan, launch.marks, request.judge) is not None:
-        return None
-    steps = unfinished_steps(context, recorded) if isinstance(front_of(context, recorded), SteppedFront) else None
+    steps = unfinished_steps(context, recorded, alone=alone)
     return None if steps is None else replace(_in_place_proposal(request, recorded, ()), unfinished=steps)
 
 
