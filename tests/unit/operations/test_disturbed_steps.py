@@ -212,6 +212,50 @@ def test_steps_go_on_with_a_new_service_if_someone_deletes_it(cluster, command):
     assert cluster.server.objects == {}
 
 
+def test_of_two_updates_at_the_same_moment_the_second_changes_no_pod_of_the_first(cluster):
+    cluster.up()
+    other, finished = elsewhere(cluster), []
+
+    def meanwhile(asked):
+        if asked == "POST deployments" and not finished:
+            finished.append(None)
+            finished.append(other.up("gptq"))
+
+    cluster.server.on_request = meanwhile
+    with pytest.raises(ConflictError) as caught:
+        cluster.up("awq")
+    assert caught.value.code == "name_taken"
+    assert (cluster.behind, other.around.store.load("demo").active) == ([NEW, NEW], 2)
+    args = cluster.server.objects["deployments", NEW]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "gptq" in args
+    assert cluster.around.store.load("demo").rollout is None
+
+
+@pytest.mark.parametrize("command", ["up", "rollback"])
+def test_after_someone_else_has_removed_both_revisions_it_is_brought_up_again(cluster, command):
+    cluster.up()
+    other = elsewhere(cluster)
+    stop_halfway(cluster)
+    other.down()
+    assert cluster.server.objects == {}
+    deployment = cluster.up("awq") if command == "up" else cluster.roll_back()
+    assert (deployment.rollout, len(cluster.behind), len(cluster.names("deployments"))) == (None, 2, 1)
+    assert deployment.plan.chosen.quantize == ("awq" if command == "up" else "none")
+
+
+def test_steps_whose_new_revision_someone_deleted_name_what_is_possible(cluster):
+    cluster.up()
+    stop_halfway(cluster)
+    cluster.server.objects = {
+        key: item for key, item in cluster.server.objects.items() if NEW not in {key[1], item.get("owner")}
+    }
+    with pytest.raises(DeployError, match=f"there is no deployment/{NEW}") as caught:
+        cluster.up("awq")
+    assert "the same 'up' goes on" not in caught.value.hint
+    assert "'tgi-deploy rollback demo' goes back to revision 1, 'tgi-deploy down demo' removes" in caught.value.hint
+    assert (cluster.roll_back().rollout, cluster.behind) == (None, [OLD, OLD])
+
+
 def interrupt_at(cluster, moment, run):
     """Run a command with Ctrl-C at a wait, and agree to remove what it created; return whether it came so far."""
     clock, plain, stops, left = cluster.around.clock, cluster.context, Stops(), [moment]

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError, Problem, warning
 from tgi_deploy.operations.deploying.claim import reject_newer
 from tgi_deploy.operations.deploying.rollout import SteppedFront
-from tgi_deploy.operations.deploying.stepping import replace_replicas, turned_back
+from tgi_deploy.operations.deploying.stepping import are_gone, replace_replicas, turned_back
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
@@ -270,7 +270,9 @@ def finish(context: Context, deployment: Deployment, *, origin: Origin = "up", d
     if not acts:
         return Finished(deployment=deployment)
     if isinstance(front, SteppedFront):
-        replace_replicas(context, deployment, front)
+        promoted = not are_gone(context, deployment)
+        if promoted:
+            replace_replicas(context, deployment, front)
     try:
         if promoted:
             return _handed_over(context, deployment)

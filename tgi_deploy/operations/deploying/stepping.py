@@ -13,6 +13,7 @@ from tgi_deploy.errors import DeployError, NotHealthyError, warning
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import all_ready
 from tgi_deploy.operations.watching.limits import LeaseKeeper, share_limits
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.rollout.stages import mark_turned_back, next_commands, turns_back
 from tgi_deploy.text import plural
@@ -37,8 +38,8 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
     """
     rollout = deployment.rollout
     old = deployment.machine_at(rollout.source) if rollout and rollout.source else None
-    found = context.cloud(old.place).handler(old.kind).read(old.attributes) if old and "id" in old.attributes else None
-    back = mark_turned_back(deployment) if found is not None and found.alive else deployment
+    there = old is not None and "id" in old.attributes and _is_there(context, old)
+    back = mark_turned_back(deployment) if there else deployment
     if rollout is None or old is None or deployment.machine is None or back == deployment:
         return deployment
     context.reporter.note(
@@ -77,6 +78,16 @@ def ready_replicas(context: Context, machine: ResourceRecord) -> int:
     return sum(item.status == "ready" for item in replicas)
 
 
+def are_gone(context: Context, deployment: Deployment) -> bool:
+    """Return whether no machine of an update is left: someone else has removed both."""
+    return not any(_is_there(context, machine) for machine in deployment.machines if "id" in machine.attributes)
+
+
+def _is_there(context: Context, machine: ResourceRecord) -> bool:
+    found = context.cloud(machine.place).handler(machine.kind).read(machine.attributes)
+    return found is not None and found.alive
+
+
 def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
     """Replace the old replicas of a promoted update until all of the new revision are ready. Safe to repeat.
 
@@ -105,6 +116,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         old_lease=LeaseKeeper.of(context, former),
     )
     try:
+        if not _is_there(context, new):
+            raise ResourceNotFoundError(f"there is no {new.attributes['id']} in {new.place}")
         if not exchange.done:
             share_limits(context, new, old)
         while not exchange.done:
@@ -114,7 +127,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
             error = with_diagnosis(context, deployment, error)
         both = f"revisions {rollout.destination} and {rollout.source}"
         serves = f"what is ready of {both} serves at {deployment.endpoint}"
-        words = f"{serves}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
+        lost = isinstance(error, ResourceNotFoundError)
+        words = f"{serves}: {next_commands(deployment, lost=lost)}, 'tgi-deploy down {deployment.name}' removes both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
