@@ -106,7 +106,7 @@ def turns_back(deployment: Deployment) -> bool:
 
 
 def next_commands(deployment: Deployment, *, lost: bool = False) -> str:
-    """Return the commands that finish a promoted update of which both revisions run; if the new one is `lost`, can."""
+    """Return the commands that finish a promoted update of which both revisions run, or the new one is `lost`."""
     rollback, rollout = f"'tgi-deploy rollback {deployment.name}'", deployment.rollout
     if rollout is None or turns_back(deployment):
         return f"{rollback} goes on"

@@ -59,7 +59,7 @@ def unfinished_steps(context: Context, deployment: Deployment, *, alone: bool) -
     rollout, new, plan = deployment.rollout, deployment.machine, deployment.plan
     if rollout is None or new is None or plan is None:
         return None
-    ready, wanted = ready_replicas(context, new), plan.chosen.replicas
+    ready, wanted = _ready_replicas(context, new), plan.chosen.replicas
     if ready >= wanted or plan.requirements.replicas.varies:
         return None
     number = rollout.destination
@@ -73,7 +73,7 @@ def unfinished_steps(context: Context, deployment: Deployment, *, alone: bool) -
     )
 
 
-def ready_replicas(context: Context, machine: ResourceRecord) -> int:
+def _ready_replicas(context: Context, machine: ResourceRecord) -> int:
     replicas = context.cloud(machine.place).machine(machine.attributes["id"]).replicas
     return sum(item.status == "ready" for item in replicas)
 
@@ -202,7 +202,7 @@ class _Exchange:
 
     @property
     def _ready(self) -> int:
-        return ready_replicas(self.context, self.new)
+        return _ready_replicas(self.context, self.new)
 
     @property
     def _old_pods(self) -> int:
