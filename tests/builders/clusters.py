@@ -101,3 +101,9 @@ def nodepool(gpus):
     family = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}
     template = {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}, "requirements": [family]}}
     return {"metadata": {"name": "gpu"}, "spec": {"limits": {"nvidia.com/gpu": str(gpus)}, "template": template}}
+
+
+def quota(cluster, gpus):
+    """Give the namespace a quota with so many GPUs left."""
+    status = {"hard": {"requests.nvidia.com/gpu": str(gpus)}, "used": {"requests.nvidia.com/gpu": "0"}}
+    cluster.server.objects["resourcequotas", "team"] = {"metadata": {"name": "team"}, "spec": {}, "status": status}

@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 
 import pytest
-from builders.clusters import SHARED, Cluster
+from builders.clusters import SHARED, Cluster, quota
 
 from tgi_deploy.cli.views.deployment import proposal_text, up_text
 from tgi_deploy.errors import ConflictError, DeployError
@@ -135,7 +135,8 @@ def test_other_settings_ask_before_unfinished_steps_go_on_and_again_before_the_n
     assert "update revision 2 -> 3: 1 replica at a time" in then
     assert (there, left) == ([OLD, NEW], [NEW])
     assert cluster.behind == [f"{SHARED}-r3" if second else NEW] * 2
-    assert outcome.declined is not second
+    assert (outcome.declined, outcome.changed) == (not second, True)
+    assert second or up_text(outcome) == "declined: the earlier update is finished, and nothing else was changed"
 
 
 def test_unfinished_steps_do_not_go_on_for_other_settings_without_an_answer(cluster):
@@ -229,6 +230,20 @@ def test_of_two_updates_at_the_same_moment_the_second_changes_no_pod_of_the_firs
     args = cluster.server.objects["deployments", NEW]["spec"]["template"]["spec"]["containers"][0]["args"]
     assert "gptq" in args
     assert cluster.around.store.load("demo").rollout is None
+
+
+def test_a_quota_that_shrinks_between_two_steps_stops_them_with_both_revisions_serving(cluster):
+    def shrink(done):
+        if done == "scale deployments" and cluster.behind == [OLD, NEW]:
+            quota(cluster, 0)
+
+    cluster.up()
+    cluster.server.after_call = shrink
+    with pytest.raises(DeployError, match="1 of 2 replicas of the new revision are ready") as caught:
+        cluster.up("awq")
+    assert (caught.value.code, cluster.behind) == ("no_free_gpus", [OLD, NEW])
+    quota(cluster, 5)
+    assert (cluster.up("awq").rollout, cluster.behind) == (None, [NEW, NEW])
 
 
 @pytest.mark.parametrize("command", ["up", "rollback"])

@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from builders.clusters import SHARED, Cluster, nodepool
+from builders.clusters import SHARED, Cluster, nodepool, quota
 from builders.samples import SPARSE
 from fakes.cloud import KilledError
 from fakes.kubernetes_api import node
@@ -341,12 +341,6 @@ def test_after_a_kill_down_leaves_nothing(cluster):
         cluster.server.on_request = cluster.server.on_reply = lambda _request: None
         cluster.down()
         assert cluster.server.objects == {}
-
-
-def quota(cluster, gpus):
-    """Give the namespace a quota with so many GPUs left."""
-    status = {"hard": {"requests.nvidia.com/gpu": str(gpus)}, "used": {"requests.nvidia.com/gpu": "0"}}
-    cluster.server.objects["resourcequotas", "team"] = {"metadata": {"name": "team"}, "spec": {}, "status": status}
 
 
 def test_a_quota_counts_as_room_for_some_or_for_none(tmp_path):

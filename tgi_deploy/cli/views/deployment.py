@@ -171,7 +171,8 @@ def _surplus_text(proposal: Proposal) -> str:
 def up_text(outcome: UpOutcome, request: Request | None = None) -> str:
     deployment = outcome.deployment
     if outcome.declined:
-        return "declined: nothing was changed"
+        done = "the earlier update is finished, and nothing else" if outcome.changed else "nothing"
+        return f"declined: {done} was changed"
     if not outcome.changed and outcome.proposal is not None:
         return f"{proposal_text(outcome.proposal, request)}\n\ndry run: nothing was changed"
     if not outcome.changed:

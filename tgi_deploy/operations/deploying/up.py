@@ -188,29 +188,39 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         first = None if recorded is None else _unfinished(context, request, launch, recorded)
         if first is not None and (unchanged := _without_action(request, first)) is not None:
             return unchanged
-        recorded = recorded and finish(context, recorded, origin=request.origin, dry_run=request.dry_run).deployment
-        places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
-        everything = look(context, name, recorded, places, side=launch.rare_kinds)
-        seen = settle_claim(context, name, recorded, everything)
-        for rule in added_rules(context, seen):
-            context.reporter.warn(rule)
-        deployment, plan = _starting_point(context, request, launch, name, recorded, seen)
-        deployment = replaced(deployment, plaintext=plaintext)
-        stopped = stopped_machine(deployment, seen)
-        if stopped is not None:
-            return _start_again(context, request, deployment, stopped)
-        surplus = surplus_of(deployment, seen)
-        for machine in surplus:
-            context.reporter.warn(surplus_warning(deployment, machine))
-        done = is_done(deployment, seen, wait=request.wait) and not lacks_shared(context, deployment, seen)
-        if not (done and still_answers(context, deployment, wait=request.wait)):
-            if plan is not request.plan:
-                request = replaced(request, plan=plan)
-                launch = _launch_of(context, request)
-            return _bring_up(context, request, launch, deployment, seen, surplus)
-        if going := removal_of_surplus(surplus, deployment, seen):
-            return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
-        return _change_in_place(context, request, launch, recorded, deployment, seen)
+        outcome = _make_so(context, request, launch, recorded, plaintext=plaintext)
+        # Steps that went on have changed something, whatever followed.
+        return replace(outcome, changed=outcome.changed or first is not None)
+
+
+def _make_so(
+    context: Context, request: UpRequest, launch: Launch, recorded: Deployment | None, *, plaintext: bool
+) -> UpOutcome:
+    """Finish what an earlier run began, then create, update or change the deployment, or do nothing."""
+    name = request.deployment_name
+    recorded = recorded and finish(context, recorded, origin=request.origin, dry_run=request.dry_run).deployment
+    places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
+    everything = look(context, name, recorded, places, side=launch.rare_kinds)
+    seen = settle_claim(context, name, recorded, everything)
+    for rule in added_rules(context, seen):
+        context.reporter.warn(rule)
+    deployment, plan = _starting_point(context, request, launch, name, recorded, seen)
+    deployment = replaced(deployment, plaintext=plaintext)
+    stopped = stopped_machine(deployment, seen)
+    if stopped is not None:
+        return _start_again(context, request, deployment, stopped)
+    surplus = surplus_of(deployment, seen)
+    for machine in surplus:
+        context.reporter.warn(surplus_warning(deployment, machine))
+    done = is_done(deployment, seen, wait=request.wait) and not lacks_shared(context, deployment, seen)
+    if not (done and still_answers(context, deployment, wait=request.wait)):
+        if plan is not request.plan:
+            request = replaced(request, plan=plan)
+            launch = _launch_of(context, request)
+        return _bring_up(context, request, launch, deployment, seen, surplus)
+    if going := removal_of_surplus(surplus, deployment, seen):
+        return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
+    return _change_in_place(context, request, launch, recorded, deployment, seen)
 
 
 def _unfinished(context: Context, request: UpRequest, launch: Launch, recorded: Deployment) -> Proposal | None:
