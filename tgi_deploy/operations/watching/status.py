@@ -138,8 +138,9 @@ class Status:
         if self.missing:
             return standing_price(self.recorded, self.seen)
         price, recorded = price_of(self.recorded, self.seen), self.recorded
-        planned = price is None and recorded is not None and recorded.usd_per_hour is None
-        return recorded.billed_usd_per_hour if planned and recorded else price
+        if price is None and recorded is not None and recorded.usd_per_hour is None:
+            return recorded.billed_usd_per_hour
+        return price
 
     @property
     def owners(self) -> tuple[str, ...]:
