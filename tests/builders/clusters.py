@@ -42,7 +42,10 @@ class Cluster:
         )
         return self.around.context(cloud=target.cloud, targets=(target,), regions=(PLACE,), loopback=False)
 
-    def up(self, scheme="none", *, replicas=None, shards=1, **changes):
+    def up(self, scheme="none", **changes):
+        return self.outcome(scheme, **changes).deployment
+
+    def outcome(self, scheme="none", *, replicas=None, shards=1, **changes):
         context, number = self.context(), replicas or self.replicas
         (target,) = context.targets
         values = {
@@ -54,7 +57,7 @@ class Cluster:
         }
         return up(
             context, request(planned(scheme, number, exactly=replicas is not None, shards=shards), **values | changes)
-        ).deployment
+        )
 
     def roll_back(self, **changes):
         scheme = former(self.around.store.load("demo")).plan.chosen.quantize
@@ -98,3 +101,9 @@ def nodepool(gpus):
     family = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}
     template = {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws"}, "requirements": [family]}}
     return {"metadata": {"name": "gpu"}, "spec": {"limits": {"nvidia.com/gpu": str(gpus)}, "template": template}}
+
+
+def quota(cluster, gpus):
+    """Give the namespace a quota with so many GPUs left."""
+    status = {"hard": {"requests.nvidia.com/gpu": str(gpus)}, "used": {"requests.nvidia.com/gpu": "0"}}
+    cluster.server.objects["resourcequotas", "team"] = {"metadata": {"name": "team"}, "spec": {}, "status": status}

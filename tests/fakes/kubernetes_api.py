@@ -85,7 +85,8 @@ class FakeCluster:
         self.queries.append(dict(query or {}))
         self.on_request(asked)
         refused = self._group(path) if _GROUP.fullmatch(path) else self.refusals.get(asked)
-        answer = refused or self._answer(method, (plural, name, rest), self.queries[-1], dict(body or {}), content_type)
+        sent = dict(query or {}), dict(body or {}), content_type
+        answer = refused or self._answer(method, (plural, name, rest), *sent)
         self.on_reply(asked)
         return answer
 

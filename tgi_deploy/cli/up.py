@@ -195,7 +195,8 @@ def _cost(proposal: Proposal) -> str:
         estimated = proposal.resizing.headroom.estimated
         return f" and pay up to {rate(proposal.added_usd_per_hour, estimated=estimated)} more"
     offer = proposal.candidate.offer
-    if offer.usd_per_hour is None or not any(step.action == "create" for step in proposal.changes.steps):
+    made = any(step.action == "create" and step.is_machine for step in proposal.changes.steps)
+    if offer.usd_per_hour is None or not made:
         return ""
     return f" and pay {rate(proposal.candidate.cost.usd_per_hour, estimated=offer.estimated)}"
 

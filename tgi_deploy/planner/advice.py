@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.relax import relaxations
 from tgi_deploy.values.plan import NearMiss
+from tgi_deploy.values.supply import is_added
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ def _choice(candidate: Candidate) -> str:
     if offer.dated:
         price += f" ({offer.dated})"
     if offer.market == "owned":
-        whose = f"a new node, {price}" if offer.is_added else "your own machine"
+        whose = f"a new node, {price}" if is_added(offer) else "your own machine"
         return f"{offer.instance_type.name}, {shards}, {whose}"
     several = f"{candidate.machines} x " if candidate.machines > 1 else ""
     return f"{several}{offer.instance_type.name} in {offer.region}, {shards}, {price}"

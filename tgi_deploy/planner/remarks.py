@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values.quality import is_below
 from tgi_deploy.values.sizes import MIB
+from tgi_deploy.values.supply import is_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ _NAMES: Final[dict[Metric, tuple[str, str, str]]] = {
 
 def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator[str]:
     offer = chosen.offer
-    if offer.is_added:
+    if is_added(offer):
         kind = "estimated" if offer.estimated else "listed"
         yield f"price of a new node as {kind} on {offer.price_date} ({offer.price_source})"
         yield "quotas and capacity are not checked"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import Rates, StartupPhase
+from tgi_deploy.values.supply import is_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -129,7 +130,7 @@ def phases_of_start(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
 
 def _is_up(candidate: Candidate) -> bool:
     """Return whether the machine is up before the launch: an owned one, unless a cluster adds it."""
-    return candidate.offer.market == "owned" and not candidate.offer.is_added
+    return candidate.offer.market == "owned" and not is_added(candidate.offer)
 
 
 def start_s(candidate: Candidate) -> int:

@@ -105,12 +105,13 @@ def turns_back(deployment: Deployment) -> bool:
     return is_promoted(deployment) and source is not None and source.state == "failed"
 
 
-def next_commands(deployment: Deployment) -> str:
-    """Return the commands that finish a promoted update of which both revisions run."""
+def next_commands(deployment: Deployment, *, lost: bool = False) -> str:
+    """Return the commands that finish a promoted update of which both revisions run, or the new one is `lost`."""
     rollback, rollout = f"'tgi-deploy rollback {deployment.name}'", deployment.rollout
     if rollout is None or turns_back(deployment):
         return f"{rollback} goes on"
-    return f"the same 'up' goes on, {rollback} goes back to revision {rollout.source}"
+    on = "" if lost else "the same 'up' goes on, "
+    return f"{on}{rollback} goes back to revision {rollout.source}"
 
 
 def mark_turned_back(deployment: Deployment) -> Deployment:

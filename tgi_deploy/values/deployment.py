@@ -17,6 +17,7 @@ from tgi_deploy.values.probing import Promise
 from tgi_deploy.values.request import Market
 from tgi_deploy.values.resource import digest, revision_of
 from tgi_deploy.values.serving import Service
+from tgi_deploy.values.supply import is_added
 
 RecordState = Literal["intent", "created", "deleting", "stopping", "stopped", "starting"]
 DeploymentStatus = Literal["creating", "running", "ready", "stopped", "failed", "deleting"]
@@ -254,6 +255,13 @@ class Deployment(Value, frozen=True, kw_only=True):
     def usd_per_hour(self) -> Decimal | None:
         """The machine's price; None if it is not billed by the hour."""
         return self.current.usd_per_hour
+
+    @property
+    def billed_usd_per_hour(self) -> Decimal | None:
+        """The machine's price or, of nodes that its cluster adds for it, the plan's; None if not billed, or unknown."""
+        plan = self.plan
+        planned = plan.cost.usd_per_hour if plan is not None and is_added(plan.chosen) else None
+        return planned if self.usd_per_hour is None else self.usd_per_hour
 
     def price_of(self, key: str) -> Decimal | None:
         """Return the price of what has this key, or else of the machine that it belongs to."""

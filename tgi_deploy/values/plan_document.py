@@ -61,11 +61,6 @@ class Choice(Document, frozen=True, kw_only=True):
     estimated: bool = False
     streaming_only: bool = False
 
-    @property
-    def is_added(self) -> bool:
-        """Whether the user's cluster first has to add the machine: an existing one has no listed price."""
-        return self.market == "owned" and bool(self.price_date)
-
 
 class PlannedCredits(Document, frozen=True, kw_only=True):
     """How long credits last: the hours of this bill if nothing else uses them, at most until that day.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Final
+from typing import Final, Protocol
 
 from tgi_deploy.errors import Problem, warning
 from tgi_deploy.text import dated, rate
@@ -92,14 +92,21 @@ class Offer(Value, frozen=True, kw_only=True):
     credits: Credits | None = None
 
     @property
-    def is_added(self) -> bool:
-        """Whether the user's cluster first has to add the machine: an existing one has no listed price."""
-        return self.market == "owned" and bool(self.price_date)
-
-    @property
     def dated(self) -> str:
         """The date of the price, as `listed 2026-07-20`; empty without a price."""
         return dated(self.price_date, estimated=self.estimated)
+
+
+class _Priced(Protocol):
+    @property
+    def market(self) -> Market: ...
+    @property
+    def price_date(self) -> str: ...
+
+
+def is_added(item: _Priced) -> bool:
+    """Return whether the user's cluster first has to add the machine: an existing one has no listed price."""
+    return item.market == "owned" and bool(item.price_date)
 
 
 class AddedMachine(Value, frozen=True, kw_only=True):

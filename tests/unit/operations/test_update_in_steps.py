@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from base64 import b64encode
 from contextlib import suppress
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from builders.clusters import SHARED, Cluster, nodepool
+from builders.clusters import SHARED, Cluster, nodepool, quota
 from builders.samples import SPARSE
 from fakes.cloud import KilledError
 from fakes.kubernetes_api import node
@@ -19,6 +20,7 @@ from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+from tgi_deploy.text import duration
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.request import Replicas
 
@@ -117,7 +119,7 @@ def test_the_question_names_the_steps_and_their_time(cluster):
     text = update_text(update)
     assert "revision 1 -> 2: 1 replica at a time" in text
     assert "1 more replica for about" in text
-    assert "both revisions serve until all are replaced" in text
+    assert "both revisions serve until all are replaced" in " ".join(text.split())
 
 
 def test_with_room_for_all_nothing_is_said_of_steps(tmp_path):
@@ -341,12 +343,6 @@ def test_after_a_kill_down_leaves_nothing(cluster):
         assert cluster.server.objects == {}
 
 
-def quota(cluster, gpus):
-    """Give the namespace a quota with so many GPUs left."""
-    status = {"hard": {"requests.nvidia.com/gpu": str(gpus)}, "used": {"requests.nvidia.com/gpu": "0"}}
-    cluster.server.objects["resourcequotas", "team"] = {"metadata": {"name": "team"}, "spec": {}, "status": status}
-
-
 def test_a_quota_counts_as_room_for_some_or_for_none(tmp_path):
     cluster = Cluster(tmp_path / "state", gpus=4, replicas=2)
     cluster.up()
@@ -361,7 +357,14 @@ def test_a_pool_that_may_add_one_node_makes_room_for_one_replica(tmp_path):
     cluster.server.nodes.append(node("cpu", gpus=0, labels={"topology.kubernetes.io/region": "us-east-1"}))
     cluster.up()
     cluster.server.objects["nodepools", "gpu"] = nodepool(1)
-    assert asked_before(cluster).at_a_time == 1
+    update = asked_before(cluster)
+    assert (update.at_a_time, update.extra_usd) == (1, Decimal("1.861") * update.overlap_s / 3600)
+    assert f"1 more replica for about {duration(update.overlap_s)}: about $" in update_text(update)
+
+
+def test_replicas_beside_the_old_ones_cost_nothing_more_on_existing_nodes(cluster):
+    cluster.up()
+    assert asked_before(cluster).extra_usd is None
 
 
 def test_if_something_else_takes_the_place_of_an_old_replica_the_update_stops_with_an_error(cluster):
@@ -544,11 +547,3 @@ def test_what_can_not_go_in_steps_is_refused_if_the_room_for_all_is_gone_after_a
         cluster.up("awq", **keyed)
     assert "--strategy recreate needs no second machine" in caught.value.hint
     assert cluster.behind == [OLD, OLD]
-
-
-def test_a_dry_run_names_the_update_that_would_go_on_first(cluster):
-    fail_second(cluster)
-    before = dict(cluster.server.objects)
-    cluster.up("awq", dry_run=True)
-    assert "the update to revision 2 is not finished; it would go on first" in cluster.around.recorder.lines
-    assert cluster.server.objects == before

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.cli.views.ends import terms
 from tgi_deploy.cli.views.text import accelerated, heading, wrapped
 from tgi_deploy.text import count, dated, duration, one_line, plural, usd
-from tgi_deploy.values.supply import usd_per_month
+from tgi_deploy.values.supply import is_added, usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +31,9 @@ def changes_text(changes: ChangeSet) -> str:
 
 def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     """Return the proposed changes, the `request` that they are for, and their cost."""
+    if proposal.unfinished is not None:
+        said = f"{proposal.unfinished.message}; {proposal.unfinished.hint}"
+        return f"{heading(f'{proposal.deployment.name}: an unfinished update')}\n{wrapped(said)}"
     if proposal.resizing is not None:
         return _resizing_text(proposal, proposal.resizing)
     if proposal.changes_networks_alone:
@@ -61,11 +64,11 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
 def _price_line(proposal: Proposal) -> str:
     """Return the price with its date, and how long it is paid."""
     offer, price = proposal.candidate.offer, proposal.candidate.cost.usd_per_hour
-    if offer.market == "owned" and not offer.is_added:
+    if offer.market == "owned" and not is_added(offer):
         return "  no price: it runs on your own hardware; only 'down' removes the deployment"
     end = terms(proposal.ends) or f"about {usd(usd_per_month(price))} a month if it keeps running"
     date = offer.price_date and f" ({dated(offer.price_date, estimated=offer.estimated)})"
-    what = "new nodes" if offer.is_added else "everything"
+    what = "new nodes" if is_added(offer) else "everything"
     return f"  {usd(price, estimated=offer.estimated)} an hour for {what}{date}; {end}"
 
 
@@ -127,19 +130,13 @@ def _recreating(update: Update) -> Iterator[str]:
 def _rolling(update: Update) -> Iterator[str]:
     """Yield the effects on clients: the URL is that of a proxy, which stays, or that of the new machine."""
     costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
-    more = "a second machine" if update.steps == 1 else f"more machines, in {update.steps} steps,"
-    if update.at_a_time:
-        more = plural(update.at_a_time, "more replica")
+    more = plural(update.at_a_time, "more replica") if update.at_a_time else "a second machine"
     yield f"  extra     {more} for about {duration(update.overlap_s)}{costs}"
-    if update.at_a_time:
-        yield "  front     once the first new replica has been verified, both revisions serve until all are replaced:"
-        yield "            no requests are refused"
-    elif update.downtime_s:
+    if update.downtime_s:
         yield "  address   stays: it moves to the new machine once that is verified and the old one has drained"
         yield f"  downtime  new requests are refused for up to {duration(update.downtime_s)}, while the old one drains"
     elif update.stable:
-        moved = f"none are refused: new requests go to the new machine {update.moves}"
-        yield wrapped(moved, first="  front     ", rest=" " * 12)
+        yield wrapped(f"no requests are refused: {update.moves}", first="  front     ", rest=" " * 12)
     else:
         yield "  address   changes once the new machine is verified; the old one refuses new requests from then on"
         yield "            (with --static-ip it stays in later updates)"
@@ -153,13 +150,10 @@ def _start_text(proposal: Proposal) -> str:
 
 
 def hourly(deployment: Deployment) -> str:
-    """Return the price an hour; of nodes that a cluster added for the deployment, that of the plan. Empty for none."""
-    price, plan = deployment.usd_per_hour, deployment.plan
-    if price is not None:
-        return f"{usd(price, estimated=deployment.estimated)} an hour"
-    if plan is None or not plan.chosen.is_added:
-        return ""
-    return f"{usd(plan.cost.usd_per_hour, estimated=plan.chosen.estimated)} an hour for new nodes"
+    """Return the price an hour; empty for none."""
+    price = deployment.billed_usd_per_hour
+    what = " for new nodes" if deployment.usd_per_hour is None else ""
+    return "" if price is None else f"{usd(price, estimated=deployment.estimated)} an hour{what}"
 
 
 def _surplus_text(proposal: Proposal) -> str:
@@ -177,7 +171,8 @@ def _surplus_text(proposal: Proposal) -> str:
 def up_text(outcome: UpOutcome, request: Request | None = None) -> str:
     deployment = outcome.deployment
     if outcome.declined:
-        return "declined: nothing was changed"
+        done = "the earlier update is finished, and nothing else" if outcome.changed else "nothing"
+        return f"declined: {done} was changed"
     if not outcome.changed and outcome.proposal is not None:
         return f"{proposal_text(outcome.proposal, request)}\n\ndry run: nothing was changed"
     if not outcome.changed:

@@ -94,8 +94,9 @@ def _cost_words(status: Status) -> str:
     stopped = " for its disk" if status.stopped else " without a machine" if status.missing else ""
     most = "at most " if status.recorded is not None and status.recorded.current.any_pool else ""
     if price is None:
-        planned = hourly(status.deployment) if status.deployment is not None else ""
-        return f"{planned}, by the plan" if planned else "-"
+        return "-"
+    if status.recorded is not None and status.recorded.usd_per_hour is None and not status.missing:
+        return f"{hourly(status.recorded)}, by the plan"
     date = status.deployment.price_dated if status.deployment is not None and price else ""
     return f"{most}{usd(price, estimated=estimated)} an hour{stopped}{f' ({date})' if date else ''}{so_far}"
 

@@ -36,7 +36,7 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
     if recorded is not None:
         ours = owned_by(seen, recorded.id)
         _give_way(name, ours, foreign(seen, recorded.id), owner=context.owner)
-        _reject_newer(context, recorded, ours)
+        reject_newer(context, recorded, ours)
         _reject_takeover(recorded, ours)
         return ours
     if not seen:
@@ -54,16 +54,28 @@ def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owne
         raise claimed_error(name, min(alive, key=_seniority), owner=owner)
 
 
-def _reject_newer(context: Context, recorded: Deployment, ours: Sequence[Found]) -> None:
+def reject_newer(context: Context, recorded: Deployment, seen: Iterable[Found]) -> None:
     """Raise ClaimedError for an update, in progress or finished, that the record does not have."""
-    last = recorded.revision.number
+    name, last = recorded.name, recorded.revision.number
     newer = [
         item
-        for item in ours
+        for item in owned_by(seen, recorded.id)
         if item.alive and ((revision_of(item.key) or 0) > last or is_of_other_update(recorded, item))
     ]
-    if newer:
-        raise claimed_error(recorded.name, newer[0], owner=context.owner)
+    if not newer:
+        return
+    first = min(newer, key=lambda item: not item.is_machine)
+    number, error = revision_of(first.key) or 1, claimed_error(name, first, owner=context.owner)
+    here = f"ends with {last}" if number > last else f"has another revision {number}"
+    raise error.copy(
+        message=f"{error.message}; it is of revision {number}, and the record here {here}",
+        hint=f"let that run finish, and then {with_its_record(name)}; 'tgi-deploy down {name}' removes everything",
+    )
+
+
+def with_its_record(name: str) -> str:
+    """Return what makes a command act on what another computer has recorded."""
+    return f"use the computer that has its record, or copy that record's folder here (deployments/{name})"
 
 
 def _reject_takeover(recorded: Deployment, ours: Sequence[Found]) -> None:

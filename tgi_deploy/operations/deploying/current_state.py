@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import ConflictError, DeployError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
+from tgi_deploy.operations.deploying.claim import reject_newer, with_its_record
 from tgi_deploy.operations.deploying.rolling import check_restorable, finish, front_of, keeps_serving
 from tgi_deploy.operations.deploying.rollout import SteppedFront
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.settling import observe_settled
 from tgi_deploy.operations.watching.limits import Running
-from tgi_deploy.operations.watching.lookup import given_ends, is_stopped, look_at
+from tgi_deploy.operations.watching.lookup import given_ends, is_stopped, look_at, other_machines
 from tgi_deploy.reconcile.claim import claimed_error, foreign
 from tgi_deploy.reconcile.ends import ends_of, stamp
 from tgi_deploy.reconcile.observe import observe
@@ -54,7 +55,7 @@ def current_machine(context: Context, name: str, *, in_steps: bool = False) -> R
 
     Raises:
         InputError: `unknown_deployment`.
-        ConflictError: `being_removed`, `update_unfinished`, `name_taken`.
+        ConflictError: `being_removed`, `update_unfinished`, also for two machines without a record, `name_taken`.
         DeployError: `machine_missing`, or the error for an old machine that is still running.
     """
     recorded = context.store.load(name)
@@ -63,6 +64,10 @@ def current_machine(context: Context, name: str, *, in_steps: bool = False) -> R
         finish(context, recorded)
     sight = look_at(context, name)
     recorded, machine = sight.recorded, sight.machine
+    if recorded is not None:
+        reject_newer(context, recorded, sight.seen)
+    elif machine is not None and (others := other_machines(None, sight.seen)):
+        raise _two_machines(name, (machine, *others))
     if recorded is not None and recorded.status == "deleting":
         raise _being_removed(name)
     if machine is not None and recorded is not None and foreign((machine,), recorded.id):
@@ -81,6 +86,16 @@ def current_machine(context: Context, name: str, *, in_steps: bool = False) -> R
             hint=f"'tgi-deploy status {name}' shows what exists, 'tgi-deploy up' launches a new one",
         )
     return Running(name=name, recorded=recorded, machine=machine, seen=sight.seen)
+
+
+def _two_machines(name: str, machines: Sequence[Found]) -> ConflictError:
+    """Return the error for several machines and no record: an update is not finished, or one is surplus."""
+    ids = " and ".join(sorted(machine.id for machine in machines))
+    return ConflictError(
+        "update_unfinished",
+        f"{ids} run under '{name}', and no record shows which one serves",
+        hint=f"{with_its_record(name)}; 'tgi-deploy down {name}' removes what is running",
+    )
 
 
 def _being_removed(name: str, also: str = "") -> ConflictError:
@@ -147,6 +162,21 @@ def is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> boo
     return finished and alive
 
 
+def lacks_shared(context: Context, deployment: Deployment, seen: Sequence[Found]) -> bool:
+    """Return whether someone has deleted what all revisions share, such as the way to the machine.
+
+    Not where resources may be invisible for a while, and not of kinds that may be forbidden to search for.
+    """
+    there = {found.id for found in seen}
+    return any(
+        revision_of(record.key) is None
+        and record.attributes.get("id", "") not in {"", *there}
+        and context.target_at(record.place).facts.shows_at_once
+        and not context.cloud(record.place).handler(record.kind).rare
+        for record in deployment.resources
+    )
+
+
 def reject_replacement(deployment: Deployment, steps: Iterable[Step], seen: Iterable[Found]) -> None:
     """Raise ConflictError `name_taken` if `steps` delete a running machine that the record does not know.
 
@@ -167,8 +197,7 @@ def reject_replacement(deployment: Deployment, steps: Iterable[Step], seen: Iter
     raise ConflictError(
         "name_taken",
         many if len(running) > 1 else made,
-        hint=f"run 'up' on the computer that has its record, or copy that record's folder here "
-        f"(deployments/{deployment.name}); 'tgi-deploy down {deployment.name}' removes what is running; "
+        hint=f"{with_its_record(deployment.name)}; 'tgi-deploy down {deployment.name}' removes what is running; "
         "a different --name creates another deployment",
     )
 

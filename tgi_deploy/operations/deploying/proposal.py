@@ -28,7 +28,8 @@ class Proposal:
     """The change to confirm. `surplus` are other machines than the serving one, which would be terminated.
 
     `ends` are the limits. `cidrs`, or else `reached`, is who may connect. `update` is None if nothing is replaced,
-    `resizing` if the number of replicas stays.
+    `resizing` if the number of replicas stays. `unfinished`: the warning that the steps of an earlier update go on,
+    which is then all there is to confirm.
     """
 
     deployment: Deployment
@@ -42,11 +43,12 @@ class Proposal:
     update: Update | None = None
     reached: str = ""
     resizing: Resizing | None = None
+    unfinished: Problem | None = None
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
         """Return the warnings before confirmation, including surplus machines."""
-        warned = [item for item in self.findings if item.severity == "warning"]
+        warned = [item for item in (self.unfinished, *self.findings) if item is not None and item.severity == "warning"]
         return (*warned, *(surplus_warning(self.deployment, machine) for machine in self.surplus))
 
     @property
@@ -80,7 +82,7 @@ class Proposal:
     @property
     def asks(self) -> bool:
         """Whether the user has to confirm it: more replicas on machines that are paid for already need no question."""
-        return bool(self.changes.changes) or self.added_usd_per_hour > 0
+        return bool(self.changes.changes) or self.added_usd_per_hour > 0 or self.unfinished is not None
 
     @property
     def added_usd_per_hour(self) -> Decimal:

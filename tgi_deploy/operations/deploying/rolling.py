@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError, Problem, warning
+from tgi_deploy.operations.deploying.claim import reject_newer
 from tgi_deploy.operations.deploying.rollout import SteppedFront
-from tgi_deploy.operations.deploying.stepping import replace_replicas, turned_back
+from tgi_deploy.operations.deploying.stepping import are_gone, replace_replicas, turned_back
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
@@ -255,19 +256,23 @@ def finish(context: Context, deployment: Deployment, *, origin: Origin = "up", d
 
     A rollback (`origin`) goes back to the old machine instead, if its replicas are replaced in steps. Without an
     update, delete resources that a lost request created for another revision. Errors name the serving revision.
+
+    Raises ClaimedError, before any change, for a later update that the record does not have.
     """
     promoted = is_promoted(deployment)
+    acts = not dry_run and (promoted or (deployment.rollout is None and has_outdated(deployment)))
+    if acts:
+        there = observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places)
+        reject_newer(context, deployment, there)
     front = front_of(context, deployment) if promoted else None
     if origin == "rollback" and isinstance(front, SteppedFront):
         deployment = turned_back(context, deployment, dry_run=dry_run)
-    if dry_run and isinstance(front, SteppedFront) and is_promoted(deployment):
-        context.reporter.note(
-            f"the update to revision {deployment.current.number} is not finished; it would go on first"
-        )
-    if dry_run or (not promoted and (deployment.rollout is not None or not has_outdated(deployment))):
+    if not acts:
         return Finished(deployment=deployment)
     if isinstance(front, SteppedFront):
-        replace_replicas(context, deployment, front)
+        promoted = not are_gone(context, deployment)
+        if promoted:
+            replace_replicas(context, deployment, front)
     try:
         if promoted:
             return _handed_over(context, deployment)

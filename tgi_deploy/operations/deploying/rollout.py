@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from tgi_deploy.errors import ConflictError
@@ -18,6 +17,7 @@ from tgi_deploy.values.base import replaced
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
+    from decimal import Decimal
     from typing import Literal
 
     from tgi_deploy.targets.protocol import Launch
@@ -48,8 +48,8 @@ class EarlyFront(Protocol):
     def moves(self) -> str:
         """When it does so: words that follow "new requests go to the new machine"."""
 
-    def steps(self, deployment: Deployment) -> int:
-        """Return the number of steps in which it replaces the machines."""
+    def batch(self, deployment: Deployment) -> tuple[int, int]:
+        """Return how many machines it replaces in a step, and of how many."""
 
 
 @runtime_checkable
@@ -69,6 +69,12 @@ class SteppedFront(Front, Protocol):
         At most `added` of them may need machines that the target would add first; None: as many as the budget allows.
         """
 
+    def added_usd_per_hour(self, deployment: Deployment, first: int) -> Decimal | None:
+        """Return the price of the machines that the target would add for so many new replicas, 0 for all.
+
+        None without any, or if the machines have no price.
+        """
+
     def share(self, deployment: Deployment) -> None:
         """Send new requests to the replicas of both revisions. Idempotent."""
 
@@ -79,8 +85,7 @@ class Update:
 
     `downtime_s` is the expected time without an answer, `drain_s` how long in-flight requests may take. `stable` is
     whether the URL stays the same, `moves` when new requests go to the new machine. Two machines run for at most
-    `overlap_s`, which costs `extra_usd` more, in `steps` that each replace part of the replicas. `at_a_time`: how many
-    replicas a stepped front replaces in a step, 0 for all.
+    `overlap_s`, which costs `extra_usd` more. `at_a_time`: how many replicas are replaced in a step, 0 for all in one.
     """
 
     source: int
@@ -95,7 +100,6 @@ class Update:
     drain_s: int
     overlap_s: int
     extra_usd: Decimal | None
-    steps: int = 1
     at_a_time: int = 0
 
 
@@ -152,36 +156,42 @@ def update_of(
     moved = moved_machines(plan, rolling=rolls)
     starts_s = round(sum(phase.expected_s for phase in estimate(candidate, moved=moved)))
     drain_s = current.grace_s if front is None else front.grace_s(deployment)
-    each_s, price = starts_s + drain_s, candidate.rent_usd_per_hour
-    most = max((item.rent_usd_per_hour or Decimal(0) for item in (candidate, *others)), default=Decimal(0))
-    at_a_time = first_replicas if rolls and first_replicas < candidate.replicas else 0
-    steps = -(-candidate.replicas // at_a_time) if at_a_time else _steps(front, deployment) if rolls else 1
-    # Share of the new replicas that run next to old ones, summed over the steps.
-    doubled = Decimal(steps * at_a_time) / candidate.replicas if at_a_time else Decimal(1)
+    each, every = _batch(front, deployment, first_replicas, candidate.replicas) if rolls else (1, 1)
+    overlap_s = -(-every // each) * (starts_s + drain_s) if rolls else 0
+    # In each step, as many replicas as are replaced at a time run beside the others.
+    rents = [item.rent_usd_per_hour * each / every for item in (candidate, *others) if item.rent_usd_per_hour]
+    beside = max(rents, default=None) or _added(front, deployment, first_replicas) if rolls else None
     return Update(
         source=current.number,
         destination=rollout.destination,
         strategy=rollout.strategy,
         rows=tuple(_rows(current.plan, new)),
         usd_per_hour_before=deployment.usd_per_hour,
-        usd_per_hour_after=price,
+        usd_per_hour_after=candidate.rent_usd_per_hour,
         downtime_s=starts_s if not rolls else drain_s if front is not None and front.cuts else 0,
         stable=front is not None and front.stable,
-        moves=_moves(front),
+        moves=_moves(front, in_steps=0 < first_replicas < candidate.replicas),
         drain_s=drain_s,
-        overlap_s=steps * each_s if rolls else 0,
-        extra_usd=None if price is None or not rolls else most * doubled * each_s / 3600,
-        steps=steps,
-        at_a_time=at_a_time,
+        overlap_s=overlap_s,
+        extra_usd=None if beside is None else beside * overlap_s / 3600,
+        at_a_time=each if each < every else 0,
     )
 
 
-def _moves(front: object) -> str:
-    return front.moves if isinstance(front, EarlyFront) else "once it has been verified"
+def _moves(front: object, *, in_steps: bool) -> str:
+    if in_steps:
+        return "once the first new replica has been verified, both revisions serve until all are replaced"
+    when = front.moves if isinstance(front, EarlyFront) else "once it has been verified"
+    return f"new requests go to the new machine {when}"
 
 
-def _steps(front: object, deployment: Deployment) -> int:
-    return front.steps(deployment) if isinstance(front, EarlyFront) else 1
+def _batch(front: object, deployment: Deployment, first: int, replicas: int) -> tuple[int, int]:
+    """Return how many replicas are replaced in a step, and of how many. `first`: with how many it starts, 0 for all."""
+    return front.batch(deployment) if isinstance(front, EarlyFront) else (first or replicas, replicas)
+
+
+def _added(front: object, deployment: Deployment, first: int) -> Decimal | None:
+    return front.added_usd_per_hour(deployment, first) if isinstance(front, SteppedFront) else None
 
 
 def _rows(old: PlanDocument, new: PlanDocument) -> Iterator[tuple[str, str, str]]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.errors import DeployError, NotHealthyError, warning
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import all_ready
 from tgi_deploy.operations.watching.limits import LeaseKeeper, share_limits
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.reconcile.retry import polls
-from tgi_deploy.rollout.stages import mark_turned_back, next_commands
+from tgi_deploy.rollout.stages import mark_turned_back, next_commands, turns_back
 from tgi_deploy.text import plural
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import revision_of
 
 if TYPE_CHECKING:
+    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rollout import SteppedFront
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -36,8 +38,8 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
     """
     rollout = deployment.rollout
     old = deployment.machine_at(rollout.source) if rollout and rollout.source else None
-    found = context.cloud(old.place).handler(old.kind).read(old.attributes) if old and "id" in old.attributes else None
-    back = mark_turned_back(deployment) if found is not None and found.alive else deployment
+    there = old is not None and "id" in old.attributes and _is_there(context, old)
+    back = mark_turned_back(deployment) if there else deployment
     if rollout is None or old is None or deployment.machine is None or back == deployment:
         return deployment
     context.reporter.note(
@@ -47,6 +49,43 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
         return replaced(back, rollout=None)
     share_limits(context, deployment.machine, old)
     return context.executor().save(back)
+
+
+def unfinished_steps(context: Context, deployment: Deployment, *, alone: bool) -> Problem | None:
+    """Return the warning that the steps of a promoted update go on first; None if none are left.
+
+    `alone`: nothing else follows.
+    """
+    rollout, new, plan = deployment.rollout, deployment.machine, deployment.plan
+    if rollout is None or new is None or plan is None:
+        return None
+    ready, wanted = _ready_replicas(context, new), plan.chosen.replicas
+    if ready >= wanted or plan.requirements.replicas.varies:
+        return None
+    number = rollout.destination
+    what = f"going back to revision {number}" if turns_back(deployment) else f"the update to revision {number}"
+    are = "is" if ready == 1 else "are"
+    then = "" if alone else " first, and then there is another question about the new settings"
+    return warning(
+        "update_unfinished",
+        f"{what} is not finished: {ready} of {plural(wanted, 'replica')} {are} ready; its steps go on{then}",
+        next_commands(deployment) if alone else f"without the new settings, {next_commands(deployment)}",
+    )
+
+
+def _ready_replicas(context: Context, machine: ResourceRecord) -> int:
+    replicas = context.cloud(machine.place).machine(machine.attributes["id"]).replicas
+    return sum(item.status == "ready" for item in replicas)
+
+
+def are_gone(context: Context, deployment: Deployment) -> bool:
+    """Return whether no machine of an update is left: someone else has removed both."""
+    return not any(_is_there(context, machine) for machine in deployment.machines if "id" in machine.attributes)
+
+
+def _is_there(context: Context, machine: ResourceRecord) -> bool:
+    found = context.cloud(machine.place).handler(machine.kind).read(machine.attributes)
+    return found is not None and found.alive
 
 
 def replace_replicas(context: Context, deployment: Deployment, front: SteppedFront) -> None:
@@ -78,6 +117,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
         old_lease=LeaseKeeper.of(context, former),
     )
     try:
+        if not _is_there(context, new):
+            raise ResourceNotFoundError(f"there is no {new.attributes['id']} in {new.place}")
         if not replacement.done:
             share_limits(context, new, old)
         while not replacement.done:
@@ -87,7 +128,8 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
             error = with_diagnosis(context, deployment, error)
         both = f"revisions {rollout.destination} and {rollout.source}"
         serves = f"ready replicas of {both} serve at {deployment.endpoint}"
-        words = f"{serves}: {next_commands(deployment)}, 'tgi-deploy down {deployment.name}' removes both"
+        lost = isinstance(error, ResourceNotFoundError)
+        words = f"{serves}: {next_commands(deployment, lost=lost)}, 'tgi-deploy down {deployment.name}' removes both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
@@ -162,7 +204,7 @@ class _Replacement:
 
     @property
     def _ready(self) -> int:
-        return sum(item.status == "ready" for item in self._replicas(self.new))
+        return _ready_replicas(self.context, self.new)
 
     @property
     def _old_pods(self) -> int:

@@ -25,6 +25,7 @@ from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_older
 from tgi_deploy.operations.deploying.current_state import (
     findings_of,
     is_done,
+    lacks_shared,
     look,
     new_deployment,
     regions_of,
@@ -59,9 +60,17 @@ from tgi_deploy.operations.deploying.rolling import (
     total_spent,
     withdraw,
 )
-from tgi_deploy.operations.deploying.rollout import beside, next_revision, not_planned_again, relaunched, update_of
+from tgi_deploy.operations.deploying.rollout import (
+    SteppedFront,
+    beside,
+    next_revision,
+    not_planned_again,
+    relaunched,
+    update_of,
+)
 from tgi_deploy.operations.deploying.scaling import in_its_pool, keeping_size, resized, resizing_of
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
+from tgi_deploy.operations.deploying.stepping import unfinished_steps
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
 from tgi_deploy.operations.launching.traffic import accepts_plaintext, check_key, url_to
@@ -78,6 +87,7 @@ from tgi_deploy.rollout.stages import (
     claiming_steps,
     end_steps,
     is_ending,
+    is_promoted,
     machines_to_end,
     mark_draining,
     mark_old_removed,
@@ -175,28 +185,56 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
-        recorded = recorded and finish(context, recorded, origin=request.origin, dry_run=request.dry_run).deployment
-        places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
-        everything = look(context, name, recorded, places, side=launch.rare_kinds)
-        seen = settle_claim(context, name, recorded, everything)
-        for rule in added_rules(context, seen):
-            context.reporter.warn(rule)
-        deployment, plan = _starting_point(context, request, launch, name, recorded, seen)
-        deployment = replaced(deployment, plaintext=plaintext)
-        stopped = stopped_machine(deployment, seen)
-        if stopped is not None:
-            return _start_again(context, request, deployment, stopped)
-        surplus = surplus_of(deployment, seen)
-        for machine in surplus:
-            context.reporter.warn(surplus_warning(deployment, machine))
-        if not (is_done(deployment, seen, wait=request.wait) and still_answers(context, deployment, wait=request.wait)):
-            if plan is not request.plan:
-                request = replaced(request, plan=plan)
-                launch = _launch_of(context, request)
-            return _bring_up(context, request, launch, deployment, seen, surplus)
-        if going := removal_of_surplus(surplus, deployment, seen):
-            return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
-        return _change_in_place(context, request, launch, recorded, deployment, seen)
+        first = None if recorded is None else _unfinished(context, request, launch, recorded)
+        if first is not None and (unchanged := _without_action(request, first)) is not None:
+            return unchanged
+        outcome = _make_so(context, request, launch, recorded, plaintext=plaintext)
+        # Steps that went on have changed something, whatever followed.
+        return replace(outcome, changed=outcome.changed or first is not None)
+
+
+def _make_so(
+    context: Context, request: UpRequest, launch: Launch, recorded: Deployment | None, *, plaintext: bool
+) -> UpOutcome:
+    """Finish what an earlier run began, then create, update or change the deployment, or do nothing."""
+    name = request.deployment_name
+    recorded = recorded and finish(context, recorded, origin=request.origin, dry_run=request.dry_run).deployment
+    places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
+    everything = look(context, name, recorded, places, side=launch.rare_kinds)
+    seen = settle_claim(context, name, recorded, everything)
+    for rule in added_rules(context, seen):
+        context.reporter.warn(rule)
+    deployment, plan = _starting_point(context, request, launch, name, recorded, seen)
+    deployment = replaced(deployment, plaintext=plaintext)
+    stopped = stopped_machine(deployment, seen)
+    if stopped is not None:
+        return _start_again(context, request, deployment, stopped)
+    surplus = surplus_of(deployment, seen)
+    for machine in surplus:
+        context.reporter.warn(surplus_warning(deployment, machine))
+    done = is_done(deployment, seen, wait=request.wait) and not lacks_shared(context, deployment, seen)
+    if not (done and still_answers(context, deployment, wait=request.wait)):
+        if plan is not request.plan:
+            request = replaced(request, plan=plan)
+            launch = _launch_of(context, request)
+        return _bring_up(context, request, launch, deployment, seen, surplus)
+    if going := removal_of_surplus(surplus, deployment, seen):
+        return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
+    return _change_in_place(context, request, launch, recorded, deployment, seen)
+
+
+def _unfinished(context: Context, request: UpRequest, launch: Launch, recorded: Deployment) -> Proposal | None:
+    """Return the question whether the steps of an unfinished update go on: before another one, and in a dry run."""
+    if not is_promoted(recorded) or request.origin == "rollback" or recorded.target != request.target:
+        return None
+    done, plan = replaced(recorded, rollout=None), request.plan
+    alone = is_same_request(done, plan=plan, launch=launch, exact=request.exact) or (
+        not request.exact and plan_with_running(done, plan, launch.marks, request.judge) is not None
+    )
+    if (alone and not request.dry_run) or not isinstance(front_of(context, recorded), SteppedFront):
+        return None
+    steps = unfinished_steps(context, recorded, alone=alone)
+    return None if steps is None else replace(_in_place_proposal(request, recorded, ()), unfinished=steps)
 
 
 def _change_in_place(

@@ -75,7 +75,7 @@ def _warnings(found: UpOutcome, fixes: Sequence[Fix]) -> Iterator[Problem]:
     if found.proposal is None and (sentence := unencrypted(deployment)):
         yield warning("unencrypted", sentence)
     if found.changed:
-        yield from endless(deployment.ends, deployment.usd_per_hour)
+        yield from endless(deployment.ends, deployment.billed_usd_per_hour)
     # With a fix, the deployment differs from the request.
     yield from (warning("plan_adjusted", f"after {fix.code}: {fix.what}") for fix in fixes)
 

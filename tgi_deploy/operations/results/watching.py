@@ -188,7 +188,7 @@ def deployment_data(deployment: Deployment) -> DeploymentData:
         )
         if rollout
         else None,
-        usd_per_hour=deployment.usd_per_hour,
+        usd_per_hour=deployment.billed_usd_per_hour,
         ttl_s=ends.ttl_s,
         expires=ends.expires_at,
         idle_s=ends.idle_s,

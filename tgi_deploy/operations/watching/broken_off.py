@@ -86,7 +86,7 @@ def still_running(deployment: Deployment) -> StillRunning:
     return StillRunning(
         machine=machine.attributes.get("id") if machine else None,
         region=machine.place if machine else deployment.region,
-        usd_per_hour=deployment.usd_per_hour,
+        usd_per_hour=deployment.billed_usd_per_hour,
         ends_at=min(ends, default=None),
         ends_with=f"tgi-deploy down {deployment.name}",
     )

@@ -132,8 +132,16 @@ class Status:
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """Return the current hourly cost; None if unknown. Without a machine, that is what is billed beside it."""
-        return standing_price(self.recorded, self.seen) if self.missing else price_of(self.recorded, self.seen)
+        """Return the current hourly cost; None if unknown. Without a machine, that is what is billed beside it.
+
+        Of nodes that a cluster added, it is the plan's price.
+        """
+        if self.missing:
+            return standing_price(self.recorded, self.seen)
+        price, recorded = price_of(self.recorded, self.seen), self.recorded
+        if price is None and recorded is not None and recorded.usd_per_hour is None:
+            return recorded.billed_usd_per_hour
+        return price
 
     @property
     def owners(self) -> tuple[str, ...]:

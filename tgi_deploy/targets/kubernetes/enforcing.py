@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import ConflictError, InputError
 from tgi_deploy.reconcile.ends import NO_LIMIT, READS_TAGS, TAG_IDLE_S, TAG_LEASE
-from tgi_deploy.reconcile.errors import ResourceNotFoundError
+from tgi_deploy.reconcile.errors import ExistsError, ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.limits import CONTAINER, DEPENDENT_PATHS, POD_LABEL, enforcer
 from tgi_deploy.targets.kubernetes.manifests import REQUESTS, label
 from tgi_deploy.targets.kubernetes.objects import Objects, same, tagged
@@ -140,6 +140,16 @@ class Workloads(Objects):
         if START in properties:
             self._resize(self.path(found.id), properties[START])
         return found
+
+    def make(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str]) -> Found:  # noqa: ARG002 -- the manifest has it
+        """Create it. To apply it would change the pods of the same revision that another run has just created.
+
+        Raises ExistsError.
+        """
+        try:
+            return self.api.create(self.path(), "creating the deployment", tagged(manifest, tags), self.found)
+        except ConflictError as taken:
+            raise ExistsError(taken.message) from taken
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Change the number of replicas, or the limits in `tags`; the first limit also creates what enforces it."""

@@ -9,7 +9,7 @@ from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.autoscalers import set_bounds
 from tgi_deploy.targets.kubernetes.autoscaling import started_with
 from tgi_deploy.targets.kubernetes.ingress import host_resource
-from tgi_deploy.targets.kubernetes.manifests import REVISION, common_labels, label, object_name
+from tgi_deploy.targets.kubernetes.manifests import REVISION, common_labels, label, object_name, service_to
 from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
 from tgi_deploy.targets.kubernetes.options import KEY_MARK, KubernetesOptions
 from tgi_deploy.targets.kubernetes.pods import LiveDeployment, replicas_of
@@ -29,37 +29,50 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision
     from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.resource import Found
 
 
 @dataclass(frozen=True, slots=True)
 class Services(Objects):
     kind: str = SERVICE
 
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        """Create it with the pods of the oldest revision, which serves: someone may delete it before an update."""
+        manifest = properties["manifest"]
+        known = self._selectors(manifest["spec"]["selector"])
+        first = min(known, key=lambda item: int(item.get(REVISION, "1")), default=manifest["spec"]["selector"])
+        manifest = {**manifest, "spec": {**manifest["spec"], "selector": first}}
+        return Objects.create(self, {**properties, "manifest": manifest}, tags=tags, token=token)
+
     def wanted(self, manifest: Manifest, live: Reply) -> Manifest:
         """Keep the selector, and so the destination of requests, until its Deployment is gone or `select` is called."""
         selector = live.part("spec").table("selector")
-        if selector == manifest["spec"]["selector"] or not self._is_there(selector):
+        if selector == manifest["spec"]["selector"] or selector not in self._selectors(selector):
             return manifest
         return {**manifest, "spec": {**manifest["spec"], "selector": dict(selector)}}
 
-    def select(self, name: str, revision: int | None) -> None:
-        """Send new requests to the pods of a revision, or of all; open ones stay where they are."""
+    def select(self, name: str, revision: int | None) -> bool:
+        """Send new requests to the pods of a revision, or of all; open ones stay where they are.
+
+        Return whether there is such a Service.
+        """
         doing = "switching the service"
         live = self.api.get(self.path(name), doing, _as_applied)
         if live is None:
-            return
+            return False
         every = {label: value for label, value in live["spec"]["selector"].items() if label != REVISION}
         wanted = every if revision is None else {**every, REVISION: str(revision)}
         if live["spec"]["selector"] != wanted:
             live["spec"]["selector"] = wanted
             self.api.apply(self.path(name), doing, live, lambda _reply: True)
+        return True
 
-    def _is_there(self, selector: Mapping[str, Any]) -> bool:
-        """Return whether a Deployment has the pods of a selector."""
+    def _selectors(self, selector: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
+        """Return the selectors of the Deployments of the same deployment as this selector's."""
         path = Objects(self.api, DEPLOYMENT).path()
         query = {"labelSelector": f"{label(TAG_ID)}={selector.get(label(TAG_ID), '')}"}
         doing = "looking for the serving deployment"
-        return selector in self.api.each(path, doing, selector_of, query=query)
+        return self.api.each(path, doing, selector_of, query=query)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,8 +94,7 @@ class ServiceFront:
         plan = deployment.wanted.plan
         if plan is None:
             return "the record lacks what the new one needs"
-        replicas = plan.requirements.replicas
-        needed = started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
+        needed = self._needed(deployment)
         room = self.room(deployment, deployment.wanted, needed)
         fits = self._fitting(room, deployment, needed)
         short = _shortage(room, plan, needed, fits)
@@ -109,6 +121,22 @@ class ServiceFront:
         starts = deployment.rolling and fits < plan.chosen.replicas
         return plan.chosen.replicas if starts and _all_at_once(deployment, plan, fits) else fits
 
+    def added_usd_per_hour(self, deployment: Deployment, first: int) -> Decimal | None:
+        if deployment.wanted.plan is None:
+            return None
+        needed = first or self._needed(deployment)
+        room = self.room(deployment, deployment.wanted, needed)
+        nodes = room.new_nodes(needed)
+        return room.new.usd_per_hour * nodes if room.new is not None and nodes else None
+
+    def _needed(self, deployment: Deployment) -> int:
+        """Return with how many replicas the desired revision starts if there is room for all."""
+        plan = deployment.wanted.plan
+        if plan is None:
+            return 0
+        replicas = plan.requirements.replicas
+        return started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
+
     def _fitting(self, room: Room, deployment: Deployment, most: int) -> int:
         """Return for how many more replicas there is room within the budget, on nodes and by the quotas."""
         plan, machine = deployment.wanted.plan, deployment.machine
@@ -126,7 +154,19 @@ class ServiceFront:
         return allowed(self.api, each, fits) if fits else 0
 
     def share(self, deployment: Deployment) -> None:
-        Services(self.api).select(object_name(deployment.name), None)
+        self._select(deployment, None)
+
+    def _select(self, deployment: Deployment, revision: int | None) -> None:
+        """Have the Service select the pods of a revision, or of all; create it if someone has deleted it."""
+        services, name, of = Services(self.api), object_name(deployment.name), deployment.wanted.service
+        if services.select(name, revision) or of is None:
+            return
+        selector = {label(TAG_NAME): deployment.name, label(TAG_ID): deployment.id}
+        selector |= {} if revision is None else {REVISION: str(revision)}
+        record = deployment.record(SERVICE)
+        manifest, tags = service_to(deployment.name, selector, of.port), _tags(deployment, SERVICE)
+        tags |= {TAG_SPEC: record.spec} if record else {}
+        Objects(self.api, SERVICE).create({"name": name, "manifest": manifest}, tags=tags, token="")
 
     def grace_s(self, deployment: Deployment) -> int:
         """Return the grace period of its pods, in which they also leave the Service."""
@@ -137,7 +177,7 @@ class ServiceFront:
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
         """Send new requests to a proved revision: those of the Service, and then those of the host."""
-        Services(self.api).select(object_name(deployment.name), revision_of(machine.key) or 1)
+        self._select(deployment, revision_of(machine.key) or 1)
         plan = deployment.wanted.plan
         if plan is not None and plan.requirements.replicas.varies:
             set_bounds(self.api, machine.attributes["id"], plan.requirements.replicas)
@@ -156,8 +196,7 @@ class ServiceFront:
             )
         wanted = host_resource(self.api, common_labels(deployment.name), port, options)
         handler, own = Dependents(self.api, wanted.kind), {TAG_NAME: deployment.name, TAG_ID: deployment.id}
-        tags = {**own, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
-        tags |= {TAG_OWNER: deployment.owner} if deployment.owner else {}
+        tags = {**_tags(deployment, wanted.key), TAG_SPEC: wanted.spec}
         found = handler.create(wanted.properties, tags=tags, token="")
         handler.update(found.attributes, wanted.properties)
         for other in (Dependents(self.api, kind) for kind in EXPOSING if kind != wanted.kind):
@@ -167,6 +206,11 @@ class ServiceFront:
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: a pod finishes its open requests after its Deployment is deleted."""
         yield from ()
+
+
+def _tags(deployment: Deployment, key: str) -> dict[str, str]:
+    tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id, TAG_KEY: key}
+    return tags | ({TAG_OWNER: deployment.owner} if deployment.owner else {})
 
 
 def _shortage(room: Room, plan: PlanDocument, needed: int, fits: int) -> str:

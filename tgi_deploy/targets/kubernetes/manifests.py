@@ -191,9 +191,19 @@ def deployment(wanted: Workload) -> Manifest:
 
 def service(wanted: Workload) -> Manifest:
     """Return the Service, which sends requests to the pods of one revision."""
-    ports = [{"name": HTTP, "port": wanted.container.port, "targetPort": HTTP, "protocol": "TCP"}]
-    spec = {"type": "ClusterIP", "selector": wanted.selector, "ports": ports}
-    return _object(wanted, "v1", "Service", name=wanted.object_name, spec=spec)
+    return service_to(wanted.name, wanted.selector, wanted.container.port)
+
+
+def service_to(name: str, selector: Mapping[str, str], port: int) -> Manifest:
+    """Return the Service of a deployment, which sends requests to the pods with these labels."""
+    identity = {key: value for key, value in selector.items() if key != REVISION}
+    ports = [{"name": HTTP, "port": port, "targetPort": HTTP, "protocol": "TCP"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": object_name(name), "labels": {**identity, **common_labels(name)}},
+        "spec": {"type": "ClusterIP", "selector": dict(selector), "ports": ports},
+    }
 
 
 def disruption_budget(wanted: Workload) -> Manifest:

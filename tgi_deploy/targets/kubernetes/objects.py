@@ -60,7 +60,11 @@ class Objects:
         present = self.api.get(self.path(name), f"looking for the {self.kind}", self.found)
         if present is not None:
             return same(present, tags)
-        return self.apply(name, properties["manifest"], tags, f"creating the {self.kind}")
+        return self.make(name, properties["manifest"], tags)
+
+    def make(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str]) -> Found:
+        """Create what does not exist yet."""
+        return self.apply(name, manifest, tags, f"creating the {self.kind}")
 
     def rehearse(self, properties: Mapping[str, Any]) -> None:
         """Have the cluster check the creation without creating anything. Raises what it would refuse."""

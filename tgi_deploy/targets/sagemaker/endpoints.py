@@ -369,10 +369,9 @@ def wait_s(configuration: Configuration | None) -> int:
     return max(drain_s(configuration), _LEAST_WAIT_S)
 
 
-def steps(replicas: int) -> int:
-    """Return in how many steps `update_policy` replaces that many machines. A share is rounded down."""
-    each = 1 if replicas <= _MOST_SINGLE else replicas * _LEAST_PERCENT // 100
-    return max(1, -(-replicas // each))
+def at_a_time(replicas: int) -> int:
+    """Return how many of so many machines `update_policy` replaces in a step. A share is rounded down."""
+    return 1 if replicas <= _MOST_SINGLE else replicas * _LEAST_PERCENT // 100
 
 
 def update_policy(replicas: int, kept_s: int, *, alarm: str = "") -> dict[str, Any]:

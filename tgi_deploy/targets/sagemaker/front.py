@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.retry import PollPolicy, polls
-from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT, steps, wait_s
+from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT, at_a_time, wait_s
 from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.names import endpoint_name, endpoint_of
 from tgi_deploy.targets.sagemaker.scaling import TARGET, resource_id
@@ -37,13 +37,14 @@ class EndpointFront:
     def no_room(self, deployment: Deployment) -> str:  # noqa: ARG002 -- SageMaker says when it is asked
         return ""
 
-    def steps(self, deployment: Deployment) -> int:
-        """Return how many batches of machines SageMaker replaces, one after the other."""
+    def batch(self, deployment: Deployment) -> tuple[int, int]:
+        """Return how many machines SageMaker replaces in a step, and of how many."""
         state, plan = self.cloud.state(endpoint_name(deployment.name)), deployment.wanted.plan
         if state is None or plan is None:
-            return 1
+            return 1, 1
         asked = plan.requirements.replicas
-        return steps(state.moved(plan.chosen.replicas, (asked.most or 0) if asked.varies else 0))
+        moved = max(1, state.moved(plan.chosen.replicas, (asked.most or 0) if asked.varies else 0))
+        return at_a_time(moved), moved
 
     def grace_s(self, deployment: Deployment) -> int:
         """Return how long SageMaker keeps the former machines after it has moved the requests."""

@@ -109,14 +109,14 @@ def test_a_cluster_without_a_usable_gpu_is_an_error(nodes: list[dict[str, Any]],
     ("answer", "code"),
     [
         (failure(401, "Unauthorized"), "cluster_login"),
-        (failure(403, 'deployments.apps is forbidden: User "ann" cannot patch'), "cluster_forbidden"),
+        (failure(403, 'deployments.apps is forbidden: User "ann" cannot create'), "cluster_forbidden"),
         (failure(403, 'pods "x" is forbidden: exceeded quota: team'), "cluster_quota"),
         (failure(400, 'admission webhook "policy.example" denied the request: no'), "admission_refused"),
         (failure(404, 'namespaces "team-a" not found'), "namespace_missing"),
     ],
 )
 def test_a_refusal_has_a_code_and_a_remedy(answer: Answer, code: str):
-    cluster = FakeCluster(refusals={"PATCH deployments": answer})
+    cluster = FakeCluster(refusals={"POST deployments": answer})
     with pytest.raises(DeployError) as caught:
         cloud(cluster).handler("deployment").create(PROPERTIES, tags=TAGS, token="t")
     assert (caught.value.code, bool(caught.value.hint)) == (code, True)
@@ -132,16 +132,16 @@ def test_a_refusal_has_a_code_and_a_remedy(answer: Answer, code: str):
     ],
 )
 def test_an_unclear_answer_to_a_change_is_not_taken_for_a_refusal(answer: Answer, kind: type[DeployError]):
-    cluster = FakeCluster(refusals={"PATCH deployments": answer})
+    cluster = FakeCluster(refusals={"POST deployments": answer})
     with pytest.raises(kind):
         cloud(cluster).handler("deployment").create(PROPERTIES, tags=TAGS, token="t")
 
 
 def test_a_field_that_somebody_else_manages_is_a_conflict_in_words():
     cause = {"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": 'conflict with "kubectl"'}
-    cluster = FakeCluster(refusals={"PATCH deployments": failure(409, "Apply failed", causes=[cause])})
+    cluster = FakeCluster(refusals={"PATCH poddisruptionbudgets": failure(409, "Apply failed", causes=[cause])})
     with pytest.raises(ConflictError) as caught:
-        cloud(cluster).handler("deployment").create(PROPERTIES, tags=TAGS, token="t")
+        cloud(cluster).handler("poddisruptionbudget").create(PROPERTIES, tags=TAGS, token="t")
     assert caught.value.code == "fields_conflict"
     assert '.spec.replicas, conflict with "kubectl"' in caught.value.message
 

@@ -16,7 +16,7 @@ from fakes.computer import FakeComputer, request
 from fakes.kubernetes_api import FakeCluster, failure, node
 
 from tgi_deploy.cli.views.deployment import proposal_text, up_text
-from tgi_deploy.cli.views.status import status_text
+from tgi_deploy.cli.views.status import rows_text, status_text
 from tgi_deploy.errors import DeployError, InputError, Problem, error
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.deploying.up import UpOutcome, up
@@ -26,6 +26,8 @@ from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.planning.plan_files import PlanFiles
 from tgi_deploy.operations.results.planning import plan_result
+from tgi_deploy.operations.results.watching import deployment_data
+from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
@@ -384,6 +386,17 @@ def test_a_new_node_has_a_price_in_the_question_after_up_and_in_the_status(tmp_p
     assert "  $1.861 an hour for new nodes until 'tgi-deploy down demo'" in up_text(outcome)
     shown = status_text(status(commands._context(), "demo"))
     assert "cost      $1.861 an hour for new nodes, by the plan\n" in shown
+    (row,) = list_deployments(commands._context()).rows
+    assert row.usd_per_hour == Decimal("1.861")
+    assert re.search(r" \$1\.861 ", rows_text([row]))
+    assert deployment_data(outcome.deployment).usd_per_hour == row.usd_per_hour
+
+
+def test_an_existing_node_has_no_price_in_the_list(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(nodes=(node("there"),)))
+    commands.up()
+    (row,) = list_deployments(commands._context()).rows
+    assert row.usd_per_hour is None
 
 
 def test_scale_adds_the_price_of_new_nodes_to_that_of_those_it_has(tmp_path: Path):

@@ -27,7 +27,7 @@ from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.planner.time_to_ready import estimate
-from tgi_deploy.targets.sagemaker.endpoints import steps
+from tgi_deploy.targets.sagemaker.endpoints import at_a_time
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
@@ -524,18 +524,25 @@ def policies(account):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "steps", "words"),
-    [(1, 1, 1, "a second machine for about"), (3, 3, 3, "more machines, in 3 steps, for about"), (1, 3, 1, "a second")],
+    ("before", "after", "at_a_time", "steps", "words"),
+    [
+        (1, 1, 0, 1, "a second machine for about"),
+        (3, 3, 1, 3, "1 more replica for about"),
+        (1, 3, 0, 1, "a second machine for about"),
+    ],
 )
-def test_the_question_counts_the_minutes_and_the_price_of_all_steps(account, before, after, steps, words):
+def test_the_question_counts_the_minutes_and_the_price_of_all_steps(account, before, after, at_a_time, steps, words):
     account.up(plan=ranged(before, before, before))
     asked = []
     account.up(plan=another(replicas=after), confirm=lambda proposal: asked.append(proposal) or True)
     update = asked[0].update
     one_s = round(sum(phase.expected_s for phase in estimate(asked[0].candidate))) + update.drain_s
-    assert (update.steps, update.overlap_s) == (steps, steps * one_s)
+    assert (update.at_a_time, update.overlap_s) == (at_a_time, steps * one_s)
     assert update.extra_usd == asked[0].candidate.rent_usd_per_hour * one_s / 3600
-    assert words in update_text(update)
+    text = update_text(update)
+    assert words in text
+    assert ("1 replica at a time" in text) is (at_a_time == 1)
+    assert "new requests go to the new machine once SageMaker's own check of it passes" in " ".join(text.split())
 
 
 def test_the_extra_price_is_that_of_the_costliest_pool(account):
@@ -548,11 +555,9 @@ def test_the_extra_price_is_that_of_the_costliest_pool(account):
     assert update.extra_usd == 3 * Decimal(update.overlap_s) / 3600
 
 
-@pytest.mark.parametrize(
-    ("replicas", "found"), [(0, 1), (1, 1), (2, 2), (20, 20), (21, 21), (39, 39), (40, 20), (100, 20)]
-)
-def test_machines_are_replaced_in_as_many_steps_as_the_policy_has_batches(replicas, found):
-    assert steps(replicas) == found
+@pytest.mark.parametrize(("replicas", "found"), [(1, 1), (20, 1), (21, 1), (39, 1), (40, 2), (100, 5)])
+def test_as_many_machines_are_replaced_at_a_time_as_a_batch_of_the_policy_has(replicas, found):
+    assert at_a_time(replicas) == found
 
 
 def test_an_endpoint_with_several_machines_is_updated_machine_by_machine(account):
