@@ -15,6 +15,7 @@ from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.sagemaker.alarms import ALARM
 from tgi_deploy.targets.sagemaker.checks import alarm_findings, findings
+from tgi_deploy.targets.sagemaker.endpoints import most_at_once
 from tgi_deploy.targets.sagemaker.limits import END, END_ROLE
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
 from tgi_deploy.targets.sagemaker.requests import container, longest_answer_s, pools, variant
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import LaunchRequest, Look, TargetContext
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.targets.sagemaker.options import SageMakerOptions
+    from tgi_deploy.targets.sagemaker.state import EndpointState
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Found
@@ -215,11 +217,13 @@ class SageMakerLaunch:
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
         """Return the findings that would make the launch fail, a taken name among them, and warnings."""
-        return (*self._findings(attempt, tags), *findings(self.cloud(attempt.place).api, self.plan, self.options))
+        cloud = self.cloud(attempt.place)
+        there = cloud.state(endpoint_name(tags[TAG_NAME]))
+        at_once = _at_once(cloud, attempt, there)
+        return (*self._findings(attempt, tags, there), *findings(cloud.api, self.plan, self.options, at_once=at_once))
 
-    def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
+    def _findings(self, attempt: Attempt, tags: Mapping[str, str], there: EndpointState | None) -> Iterator[Problem]:
         name = endpoint_name(tags[TAG_NAME])
-        there = self.cloud(attempt.place).state(name)
         if there is not None and there.tags.get(TAG_ID) != tags[TAG_ID]:
             yield error(
                 "name_taken",
@@ -229,6 +233,15 @@ class SageMakerLaunch:
         alarm = next((item.properties["name"] for item in attempt.wanted if item.kind == ALARM), None)
         if alarm is not None:
             yield from alarm_findings(self.cloud(attempt.place).api, self.options.role, alarm, tags[TAG_ID])
+
+
+def _at_once(cloud: SageMakerCloud, attempt: Attempt, there: EndpointState | None) -> Mapping[str, int]:
+    """Return how many machines of a type an update that has not begun needs at once; empty if several types serve."""
+    endpoint = next(item.properties for item in attempt.wanted if item.is_machine)
+    if there is None or not endpoint["alarm"] or endpoint["name"] in there.configurations:
+        return {}
+    kinds = cloud.endpoints.types(there)
+    return dict.fromkeys(kinds, most_at_once(there, endpoint["replicas"], endpoint["most"])) if len(kinds) == 1 else {}
 
 
 def _alive(seen: Sequence[Found]) -> Found | None:

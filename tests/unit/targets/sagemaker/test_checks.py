@@ -30,7 +30,7 @@ OPTIONS = SageMakerOptions(create_role=True)
 class Account(FakeHosting):
     """`quotas` are machines in endpoints by type, `prices` by type, `texts` products as they are."""
 
-    quotas: dict[str, float] = field(default_factory=dict)
+    quotas: dict[str, float] | None = field(default_factory=dict)
     prices: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     policies: tuple[str, ...] = ("tgi-deploy-sagemaker-boundary",)
@@ -58,7 +58,7 @@ class Account(FakeHosting):
         return {
             "Quotas": [
                 {"QuotaCode": "L-1", "QuotaName": kind + ending, "Value": limit if ending == endings[0] else 99.0}
-                for kind, limit in self.quotas.items()
+                for kind, limit in (self.quotas or {}).items()
                 for ending in endings
             ]
         }

@@ -13,7 +13,7 @@ from builders.samples import quick
 from fakes import hosting_api
 from fakes.cloud import KilledError
 from fakes.computer import FakeComputer, plan
-from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
+from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, first, ranged
 from fakes.hosting_api import refusal
 
 from tgi_deploy.cli.views.deployment import update_text
@@ -429,6 +429,49 @@ def test_an_alarm_of_the_name_that_is_not_the_deployments_is_left_alone(account)
             account.up(plan=another(), confirm=lambda proposal: asked.append(proposal) or True, **options)
     assert account.hosting.alarms == {"tgi-deploy-demo-r2": {"Tags": [], "Namespace": "Own"}}
     assert len(asked) == 1, "with the checks before the launch, there is no question"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "most"),
+    [
+        (1, 1, 2),  # a second machine beside the only one
+        (1, 3, 4),  # all new ones beside the only one
+        (3, 3, 4),  # one more than serve
+        (2, 4, 5),
+        (4, 2, 5),
+    ],
+)
+@pytest.mark.parametrize("short", [0, 1])
+def test_an_update_counts_old_and_new_machines_toward_the_quota(account, before, after, most, short):
+    kind = first().chosen.offer.instance_type.name
+    account.hosting.quotas = {kind: float(most - short)}
+    account.up(plan=ranged(before, before, before))
+    update = another(replicas=after)
+    if not short:
+        account.up(plan=update)
+        assert account.hosting.everything == SECOND
+        return
+    asked = []
+    with pytest.raises(DeployError) as caught:
+        account.up(plan=update, confirm=lambda proposal: asked.append(proposal) or True)
+    assert not asked, "it is known before the question"
+    assert account.hosting.everything == FIRST
+    found = caught.value
+    assert found.code == "quota_exceeded"
+    assert f"limit {most - 1}, needed {most} while both revisions run" in found.message
+    assert f"--desired-value {most}" in str(found.hint)
+    assert "--strategy recreate" in str(found.hint)
+    account.up(plan=update, strategy="recreate")
+    assert account.hosting.everything.keys() == FIRST.keys()
+
+
+def test_an_update_to_another_type_counts_only_the_new_machines(account):
+    account.up()
+    offer = first().chosen.offer
+    other = replaced(offer, instance_type=replaced(offer.instance_type, name="ml.other.xlarge"))
+    account.hosting.quotas = {offer.instance_type.name: 1.0, "ml.other.xlarge": 1.0}
+    account.up(plan=another(offer=other))
+    assert account.hosting.everything == SECOND
 
 
 @pytest.mark.parametrize(
