@@ -133,7 +133,7 @@ def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
         "enableServiceLinks": False,
         "restartPolicy": "OnFailure",
         "terminationGracePeriodSeconds": 1,
-        "securityContext": user_security(),
+        "securityContext": user_security(root=pod.get("securityContext", {}).get("runAsUser") == 0),
         "affinity": {"podAffinity": _beside(engine)},
         "tolerations": [*pod.get("tolerations", ()), *lost],
         "containers": [container],

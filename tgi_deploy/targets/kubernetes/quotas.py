@@ -1,13 +1,14 @@
-"""What the ResourceQuotas of a namespace leave for pods.
+"""What a namespace allows: what its ResourceQuotas leave for pods, and the pods of root.
 
 https://kubernetes.io/docs/concepts/policy/resource-quotas/
+https://kubernetes.io/docs/concepts/security/pod-security-admission/
 """
 
 from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import error, warning
 from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
@@ -28,6 +29,8 @@ HINT: Final = (
     "'kubectl describe resourcequota' shows it"
 )
 _PODS: Final = ("pods", "count/pods")
+_ENFORCED: Final = "pod-security.kubernetes.io/enforce"
+_RESTRICTED: Final = "restricted"
 # The pods of this tool request something, run without a deadline, and are near no pods of other namespaces.
 _FOR_OTHERS: Final = frozenset({"BestEffort", "Terminating", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
 _PRIORITY: Final = "PriorityClass"
@@ -116,6 +119,29 @@ def _of_pod(spec: Reply) -> Iterator[tuple[str, Decimal]]:
         for name, text in container.optional_part("resources").table("requests").items():
             yield f"requests.{name}", amount(text)
             yield name, amount(text)
+
+
+def refused_root(api: Api, pod: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the error if the namespace admits no pod of root, and this is one. Whoever may not read it learns later."""
+    if pod["securityContext"].get("runAsUser") != 0:
+        return
+    namespace = api.place.namespace
+    try:
+        enforced = api.get(api.path("/api/v1", "").removesuffix("/"), "reading the namespace", _enforced)
+    except ClusterRefusedError:
+        return
+    if enforced == _RESTRICTED:
+        yield error(
+            "admission_refused",
+            f"only root can start this image, and the namespace {namespace} enforces the Pod Security Standard "
+            f"{_RESTRICTED!r}: {_ENFORCED}",
+            "choose another with --namespace, have its administrator set 'baseline', or choose an --engine-version "
+            "that an ordinary user can start: docs/kubernetes.md names them",
+        )
+
+
+def _enforced(item: Reply) -> str:
+    return str(item.part("metadata").table("labels").get(_ENFORCED, ""))
 
 
 def short_of_quota(
