@@ -27,6 +27,7 @@ from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.targets.protocol import AccountRequest
 from tgi_deploy.targets.sagemaker.endpoints import steps
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
 from tgi_deploy.values.base import replaced
@@ -463,6 +464,25 @@ def test_an_update_counts_old_and_new_machines_toward_the_quota(account, before,
     assert "--strategy recreate" in str(found.hint)
     account.up(plan=update, strategy="recreate")
     assert account.hosting.everything.keys() == FIRST.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "codes"),
+    [
+        ({}, ["role_missing", "token_readable"]),
+        ({"create_role": True}, ["token_readable"]),
+        ({"create_role": True, "hub_token_from_env": True}, ["secret_missing"]),
+        ({"role": ROLE, "weights": "s3://any/folder/"}, []),
+    ],
+)
+def test_the_doctor_finds_the_options_that_up_would_reject(account, options, codes):
+    made = first()
+    model = replaced(made.request.model, model=replaced(made.request.model.model, gated=True))
+    gated = replaced(made, request=replaced(made.request, model=model))
+    asked = AccountRequest(options=SageMakerOptions(**options), plan=gated, place="us-east-1", environ={})
+    found = account.target.examine(account.context, asked)
+    assert [item.code for item in found if item.code in {"role_missing", "token_readable", "secret_missing"}
+            and item.severity == "error"] == codes  # fmt: skip
 
 
 def test_an_update_to_another_type_counts_only_the_new_machines(account):
