@@ -186,7 +186,7 @@ def _pools(plan: Plan) -> Iterator[Problem]:
         yield warning(
             "pools_cost_more",
             f"if no {plan.chosen.offer.instance_type.name} is available, SageMaker uses {' or '.join(names)} instead: "
-            f"at most {usd(most, estimated=costliest.offer.estimated)} an hour{size}",
+            f"at most {usd(most, estimated=costliest.offer.estimated)} an hour{size} ({costliest.offer.dated})",
             "leave them out with --instance",
             instance_types=names,
             most_usd_per_hour=most,
@@ -308,7 +308,8 @@ def _price(api: Api, plan: Plan) -> Problem:
         if not chosen.offer.estimated:
             return ok("price", f"{kind} costs ${planned} an hour, as listed on {chosen.offer.price_date}")
         why = f"AWS's price list was not read: {problem.message}"
-        return warning("price_estimated", f"about ${planned} an hour is derived from EC2's price, and {why}")
+        derived = f"about ${planned} an hour ({chosen.offer.dated}) is derived from EC2's price, and {why}"
+        return warning("price_estimated", derived)
     total = _most_usd_per_hour(chosen) + (listed - planned) * _most_machines(plan)
     budget = plan.request.budget_usd_per_hour
     message = f"AWS's price list has ${listed:f} an hour for {kind} in {api.region}; the plan has {about}${planned}"

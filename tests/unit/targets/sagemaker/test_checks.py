@@ -138,7 +138,7 @@ def test_the_price_of_other_pools_is_that_of_the_largest_size(replicas: str, fac
     (found,) = (item for item in findings(fitting().api, chosen, OPTIONS) if item.code == "pools_cost_more")
     each = max(item.offer.usd_per_hour or 0 for item in pools(chosen.chosen, chosen.fallbacks).values())
     assert found.data["most_usd_per_hour"] == each * factor
-    assert found.message.endswith(f"at most {usd(each * factor)}{words}")
+    assert found.message.endswith(f"at most {usd(each * factor)}{words} (listed 2026-09-27)")
 
 
 def test_a_higher_price_counts_for_the_largest_size_of_a_range():
