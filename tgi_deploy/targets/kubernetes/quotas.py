@@ -29,6 +29,7 @@ HINT: Final = (
     "'kubectl describe resourcequota' shows it"
 )
 _PODS: Final = ("pods", "count/pods")
+_OF_LIMITS: Final = "limits."
 _ENFORCED: Final = "pod-security.kubernetes.io/enforce"
 _RESTRICTED: Final = "restricted"
 # The pods of this tool request something, run without a deadline, and are near no pods of other namespaces.
@@ -166,6 +167,11 @@ def short_of_quota(
         yield error("cluster_quota", f"{too_little}: {what}", HINT)
     elif most > number and (what := _lacking(concerned, each, most, freed)):
         yield no_room_to_grow(most + running, f"{too_little}: {what}")
+    unset = sorted({limit.resource for limit in found if limit.resource.startswith(_OF_LIMITS) and not limit.priority})
+    if unset:
+        message = f"the pods set no {', '.join(unset)}, for which {api.place.namespace} has a ResourceQuota"
+        hint = "without defaults by a LimitRange, the cluster refuses them: 'kubectl describe limitrange' shows those"
+        yield warning("not_checked", message, hint)
     by_class = sorted({limit.quota for limit in concerned if limit.priority})
     if by_class:
         yield warning("not_checked", f"quotas for priority classes are not compared: {', '.join(by_class)}", HINT)

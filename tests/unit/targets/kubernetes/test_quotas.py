@@ -123,3 +123,11 @@ def test_a_pod_of_root_is_refused_where_the_namespace_admits_none(
     problems = list(refused_root(api, {"securityContext": {"runAsUser": user}}))
     assert [problem.code for problem in problems] == codes
     assert all("--engine-version" in str(problem.hint) for problem in problems)
+
+
+def test_a_quota_for_limits_that_pods_do_not_set_is_a_warning():
+    """The API server refuses such pods, unless a LimitRange gives them a limit."""
+    there = quota({"limits.memory": "0", "limits.cpu": "0"}, {"limits.memory": "64Gi", "limits.cpu": "16"})
+    (problem,) = found(FakeCluster(objects=there))
+    assert (problem.code, problem.severity) == ("not_checked", "warning")
+    assert "limits.cpu, limits.memory" in problem.message
