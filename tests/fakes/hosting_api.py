@@ -40,7 +40,7 @@ class FakeHosting:
 
     `fails`: configurations that never become healthy, with the reason. `refusals`: call → the error of the next such
     calls. `lost`: calls whose reply is lost, once each. `full`: types without capacity. `decision`: what IAM's
-    simulation answers.
+    simulation answers. `quotas`: machines in endpoints by type, None if they can't be read.
     """
 
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -58,6 +58,7 @@ class FakeHosting:
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     activities: list[dict[str, Any]] = field(default_factory=list)
     decision: str = "allowed"
+    quotas: dict[str, float] | None = None
     looks: int = 1
     full: frozenset[str] = frozenset()
     after_call: Any = None
@@ -125,7 +126,8 @@ class FakeHosting:
         if EndpointConfigName not in self.configs:
             raise absent("endpoint configuration", EndpointConfigName)
         arn = ARN.format("sagemaker", f"endpoint-config/{EndpointConfigName}")
-        return {"EndpointConfigArn": arn, "CreationTime": MADE}
+        variants = self.configs[EndpointConfigName]["ProductionVariants"]
+        return {"EndpointConfigArn": arn, "CreationTime": MADE, "ProductionVariants": variants}
 
     def _delete_endpoint_config(self, EndpointConfigName: str) -> None:
         if self.configs.pop(EndpointConfigName, None) is None:
@@ -286,6 +288,17 @@ class FakeHosting:
     def _delete_alarms(self, AlarmNames: list[str]) -> None:
         for name in AlarmNames:
             self.alarms.pop(name, None)
+
+    # Service Quotas
+
+    def _list_service_quotas(self, ServiceCode: str) -> dict[str, Any]:
+        if self.quotas is None:
+            raise refusal("AccessDeniedException", f"not allowed for {ServiceCode}", "ListServiceQuotas")
+        listed = self.quotas.items()
+        quotas = [
+            {"QuotaCode": "L-1", "QuotaName": f"{kind} for endpoint usage", "Value": most} for kind, most in listed
+        ]
+        return {"Quotas": quotas}
 
     # IAM and STS
 

@@ -49,6 +49,28 @@ def test_up_serves_once_and_down_leaves_nothing(namespace, run):
     assert labeled(namespace) == []
 
 
+def enforce(namespace, standard):
+    labels = {"pod-security.kubernetes.io/enforce": standard}
+    path = f"/api/v1/namespaces/{namespace.name}"
+    namespace.plane.call("PATCH", path, {"metadata": {"labels": labels}}, "application/merge-patch+json")
+
+
+def test_pods_run_under_the_strictest_standard_that_their_image_allows(namespace, run):
+    """The API server enforces both standards; the nodes know which images only root can start."""
+    up = ("up", NAME, "--target", "kubernetes", "--ttl", "2h", "--yes")
+    enforce(namespace, "restricted")
+    code, refused = run(*up)
+    assert (code, refused["errors"][0]["code"]) == (1, "admission_refused"), refused["errors"]
+    assert labeled(namespace) == []
+    for standard, options, user in (("restricted", ("--engine-version", "3.0.1"), 1000), ("baseline", (), 0)):
+        enforce(namespace, standard)
+        code, made = run(*up, *options)
+        assert code == 0, made["errors"]
+        eventually(lambda: len(namespace.ready()) == 2)
+        assert {pod["spec"]["securityContext"]["runAsUser"] for pod in namespace.ready()} == {user}
+        assert run("down", NAME, "--yes")[0] == 0
+
+
 def endpoints(namespace):
     """Return the addresses of the Service that take requests."""
     slices = namespace.plane.call("GET", namespace.path("endpointslices", group="/apis/discovery.k8s.io/v1"))["items"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import yaml
 from builders.control_plane import eventually
 from urllib3 import PoolManager
 
@@ -85,6 +86,23 @@ def test_a_deployment_ends_at_its_ttl_without_the_caller_even_if_the_pod_of_the_
     code, shown = run("status", NAME)
     assert code != 0
     assert run("down", NAME, "--yes")[0] == 0
+
+
+def apply_rendered(namespace, run):
+    words = ("render", NAME, "--hardware", "1xL40S", "--as", "kubernetes", "--namespace", namespace.name)
+    code, rendered = run(*words, "--ttl", "2h")
+    assert code == 0, rendered["errors"]
+    for item in yaml.safe_load_all(rendered["data"]["artifact"]["text"]):
+        plural = f"{item['kind'].lower()}s"
+        namespace.apply(namespace.path(plural, item["metadata"]["name"], PLURALS[plural]), item)
+    eventually(lambda: len(namespace.ready()) == 2)
+
+
+def test_rendered_limits_hold_each_time_that_the_manifests_are_applied(namespace, run):
+    for _ in range(2):
+        apply_rendered(namespace, run)
+        annotate(namespace, ttl_s="1")
+        eventually(lambda: labeled(namespace) <= {"roles", "rolebindings"} and not namespace.pods())
 
 
 def test_the_job_may_end_its_own_deployment_and_nothing_else(namespace, run):

@@ -128,7 +128,7 @@ class Planning(ClientBase):
 
         Of the targets' options, it takes those that change the artifact (`target_options("render")`).
         """
-        from tgi_deploy.operations.launching.target_options import own_options
+        from tgi_deploy.operations.launching.target_options import own_options, reject_unsupported
         from tgi_deploy.operations.planning.artifacts import artifact_result
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.values.base import replaced
@@ -137,6 +137,7 @@ class Planning(ClientBase):
         target = wiring.target_of_form(form)
         given = {name: value for name, value in request.items() if name in known}
         own = own_options(target, wiring.targets(), given, command="render")
+        reject_unsupported(target, request, os.environ)
         return artifact_result(
             form,
             texts_of(model, {name: value for name, value in request.items() if name not in known}),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.catalog import Catalog
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen
+
+if TYPE_CHECKING:
+    from tgi_deploy.values.engine import Release
 
 _PROXY_BYTES: Final = 110_000_000  # unpacked
 
@@ -57,6 +60,16 @@ def release_bytes(version: str) -> int:
 @cache
 def image_sizes() -> dict[str, int]:
     """Return the unpacked sizes of the engine's images and of the proxy's."""
+    return {proxy_image(): _PROXY_BYTES, **{release.image: release.image_bytes for release in _releases()}}
+
+
+@cache
+def images_of_root() -> frozenset[str]:
+    """Return the engine's images that only root can start."""
+    return frozenset(release.image for release in _releases() if release.needs_root)
+
+
+@cache
+def _releases() -> tuple[Release, ...]:
     catalog = Catalog.open(engines=(Tgi(),))
-    releases = [catalog.release(version) for version in catalog.release_versions()]
-    return {proxy_image(): _PROXY_BYTES, **{release.image: release.image_bytes for release in releases}}
+    return tuple(catalog.release(version) for version in catalog.release_versions())

@@ -37,6 +37,17 @@ def check(deployable: Deployable) -> None:
     _check_engine(deployable)
 
 
+def check_single(deployable: Deployable, form: str) -> None:
+    """Raise InputError `several_replicas` if the plan has more replicas than the one that a format describes."""
+    replicas = deployable.candidate.replicas
+    if replicas > 1:
+        raise InputError(
+            "several_replicas",
+            f"the plan of '{deployable.name}' has {replicas} replicas, and {form} describes one",
+            hint="add --replicas 1, or render a format that has replicas: kubernetes or sagemaker",
+        )
+
+
 def _check_ends(deployable: Deployable) -> None:
     ends = (("ttl", deployable.ttl_s), ("idle_timeout", deployable.idle_s), ("lease", deployable.lease_s))
     for name, seconds in ends:

@@ -16,11 +16,12 @@ MODEL_DIR: Final = "/model"
 
 
 class Image(Value, frozen=True, kw_only=True):
-    """`reference` is what to pull, `bytes` its unpacked size."""
+    """`reference` is what to pull, `bytes` its unpacked size. `needs_root`: no other user can start its programs."""
 
     reference: str
     bytes: int
     digest: str | None = None
+    needs_root: bool | UnsetType = UNSET
 
 
 class SecretRef(Value, frozen=True, kw_only=True):

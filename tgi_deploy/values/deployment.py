@@ -67,7 +67,7 @@ class Spec(Value, frozen=True, kw_only=True):
         """
         container = replaced(
             self.container,
-            image=replaced(self.container.image, bytes=0),
+            image=replaced(self.container.image, bytes=0, needs_root=UNSET),
             secrets=tuple(replaced(secret, source=None) for secret in self.container.secrets),
             stop=replaced(self.container.stop, drain_variable=UNSET, drain_s=UNSET),
         )

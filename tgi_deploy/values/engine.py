@@ -45,7 +45,10 @@ class ArchitectureRule(Value, frozen=True, kw_only=True):
 
 
 class Release(Value, frozen=True, kw_only=True):
-    """One pinned version of an engine. Engine-specific data is in subclasses."""
+    """One pinned version of an engine. Engine-specific data is in subclasses.
+
+    `needs_root`: only root can start the programs in its image.
+    """
 
     name: str
     version: str
@@ -58,6 +61,7 @@ class Release(Value, frozen=True, kw_only=True):
     notice: str | None = None
     reported_version: str | None = None
     host: HostAccess | None = None
+    needs_root: bool = False
 
     @property
     def reported_as(self) -> tuple[str, ...]:

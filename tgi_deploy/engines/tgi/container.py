@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.engines.tgi.kernels import ATTENTION_VARIABLE, PADDED, attention_for
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import UNSET, replaced
 from tgi_deploy.values.container import Container, Health, Image, Mount, Redaction, Restart, SecretRef, Stop
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def container(fit: Fit, release: TgiRelease) -> Container:
     if fit.case.variables_only:
         env, args = env | dict(_as_variables(release, args)), ()
     return Container(
-        image=Image(reference=release.image, bytes=release.image_bytes),
+        image=Image(reference=release.image, bytes=release.image_bytes, needs_root=release.needs_root or UNSET),
         args=args,
         env=tuple(sorted(env.items())),
         secrets=(SecretRef(variable=HUB_TOKEN),) if fit.case.model.gated else (),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from tgi_deploy.sandbox.addresses import can_bind, free_ports
 from tgi_deploy.sandbox.guest.docker import value_of
 from tgi_deploy.sandbox.guest.spawn import stub_words
-from tgi_deploy.sandbox.hardware import image_sizes
+from tgi_deploy.sandbox.hardware import image_sizes, images_of_root
 from tgi_deploy.sandbox.kubernetes.logs import Log
 from tgi_deploy.sandbox.kubernetes.nodes import GPU, hardware, now
 from tgi_deploy.sandbox.kubernetes.probes import Place, Probe, hook
@@ -35,6 +35,12 @@ _REFERENCE: Final = re.compile(r"\$(\$|\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\))")
 _DEFAULT_PORT: Final = "80"
 # A fault of the node, not of the engine: the kernel kills the container for its memory.
 OOM_KILLED: Final = "oom-killed"
+# What an ordinary user gets from an image whose Python lies in a folder of root: issue 3082 of TGI.
+_LOCKED_OUT: Final = (
+    "echo 'unable to refresh ld cache, not a big deal in most cases'; "
+    "echo 'text-generation-launcher: error while loading shared libraries: libpython3.11.so.1.0: "
+    "cannot open shared object file: No such file or directory'; exit 127"
+)
 
 
 class ConfigError(Exception):
@@ -110,6 +116,13 @@ class Pod:
     def _release(self) -> str:
         return self._image.rpartition(":")[2]
 
+    @property
+    def _is_locked_out(self) -> bool:
+        """Whether the user of the container can't read the image's programs; without one named, it is root."""
+        contexts = (item.get("securityContext", {}) for item in (self._spec, self.pod["spec"]))
+        user = next((context["runAsUser"] for context in contexts if "runAsUser" in context), 0)
+        return user != 0 and self._image in images_of_root()
+
     def terminate(self, grace_s: float) -> None:
         """End it as a deletion does: within its grace period."""
         self._grace_s = grace_s
@@ -180,6 +193,8 @@ class Pod:
         self.place = Place(
             address=listen, ports={"": port, **named}, environment=environment | path, folder=home, speed=settings.speed
         )
+        if self._is_locked_out:
+            return self._spawner.start(["sh", "-c", _LOCKED_OUT], line=self.logs.add, environment=path)
         faults = [fault for fault in settings.faults.get(self._release, ()) if fault != OOM_KILLED]
         return self._spawner.start_module(
             stub_words(
@@ -197,6 +212,8 @@ class Pod:
 
     def _start_program(self, environment: dict[str, str], settings: Settings) -> Job:
         """Start the container's own command, as a process of this computer: its volumes are folders of the pod."""
+        if self._is_locked_out:
+            raise PermissionError(f'exec: "{self._spec["command"][0]}": permission denied')
         home, path = self._spawner.environment["HOME"], {"PATH": self._spawner.environment["PATH"]}
         folders = dict(self._volumes())
         host, port = self._api.address

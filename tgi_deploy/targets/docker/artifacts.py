@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.container import container_for
-from tgi_deploy.targets.deployable import check
+from tgi_deploy.targets.deployable import check, check_single
 from tgi_deploy.targets.protocol import Artifact
 from tgi_deploy.templating import render_text
 from tgi_deploy.values.container import MODEL_DIR
@@ -22,6 +22,7 @@ _FILES: Final = {RUN: "docker-run.sh", "compose": "compose.yaml"}
 def render_artifact(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
     """Render the artifact; `templates_dir` overrides packaged templates. Raises InputError for unsafe values."""
     check(deployable)
+    check_single(deployable, form)
     engine = container_for(deployable)
     values = {
         "name": deployable.name,

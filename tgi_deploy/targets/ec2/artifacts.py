@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.targets.deployable import check
+from tgi_deploy.targets.deployable import check, check_single
 from tgi_deploy.targets.ec2.launch_data import IMAGE_PARAMETER, launch_template_data
 from tgi_deploy.targets.machine.user_data import render_user_data
 from tgi_deploy.targets.protocol import Artifact
 from tgi_deploy.templating import render_text, to_json
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tgi_deploy.targets.ec2.options import Ec2Options
     from tgi_deploy.targets.protocol import Deployable
 
 USER_DATA: Final = "user-data"
@@ -23,7 +25,9 @@ _FILES: Final = {"cloudformation": "cloudformation.yaml", "terraform": "terrafor
 
 def render_artifact(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
     """Render the artifact; templates in `templates_dir` override the packaged ones. Raises InputError, DeployError."""
+    deployable = _with_options(deployable)
     check(deployable)
+    check_single(deployable, form)
     user_data = render_user_data(deployable, templates_dir=templates_dir)
     if form == USER_DATA:
         return Artifact.of(form, "user-data.yaml", user_data)
@@ -32,6 +36,16 @@ def render_artifact(form: str, deployable: Deployable, *, templates_dir: Path | 
         return Artifact.of(form, "launch-template.json", f"{to_json(data, indent=2)}\n")
     text = render_text(f"{_FILES[form]}.j2", _values(deployable, data), templates_dir=templates_dir)
     return Artifact.of(form, _FILES[form], text)
+
+
+def _with_options(deployable: Deployable) -> Deployable:
+    """Return it with the parameter and the profile that options name: `up` has them in the deployable already."""
+    options: Ec2Options | None = deployable.options
+    if options is None:
+        return deployable
+    return replaced(
+        deployable, hub_token_parameter=options.hub_token_parameter, instance_profile=options.instance_profile
+    )
 
 
 def _values(deployable: Deployable, data: dict[str, Any]) -> dict[str, Any]:

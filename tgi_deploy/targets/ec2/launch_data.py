@@ -68,7 +68,7 @@ def _check_rentable(deployable: Deployable) -> None:
         raise InputError(
             "instance_profile_missing",
             f"the machine can't read {parameter} without a role",
-            hint="name an instance profile whose role allows ssm:GetParameter on the parameter",
+            hint="name one with --instance-profile whose role allows ssm:GetParameter on the parameter",
         )
 
 

@@ -50,7 +50,12 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     ] = None
     hub_token_parameter: Annotated[
         str | None,
-        option("SSM parameter with the hub token, for the machine.", "NAME", commands=_LOOKED_AT, section=SECRETS),
+        option(
+            "SSM parameter with the hub token, for the machine.",
+            "NAME",
+            commands=(*_LOOKED_AT, "render"),
+            section=SECRETS,
+        ),
     ] = None
     hub_token_from_env: HubTokenFromEnv = False
     api_key_parameter: Annotated[
@@ -67,7 +72,12 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     tunnel: Annotated[bool, option("Open no port: reach it through Session Manager.", commands=_LOOKED_AT)] = False
     instance_profile: Annotated[
         str | None,
-        option("Instance profile that may read the parameters.  [default: created if needed]", "NAME", section=SECRETS),
+        option(
+            "Instance profile that may read the parameters.  [default: made by 'up' if needed]",
+            "NAME",
+            commands=(*EVERYWHERE, "render"),
+            section=SECRETS,
+        ),
     ] = None
     static_ip: Annotated[
         bool,

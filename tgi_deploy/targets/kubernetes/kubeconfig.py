@@ -24,15 +24,24 @@ if TYPE_CHECKING:
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MOST_BYTES: Final = 4 * bounded_files.MIB
+# The extension of a cluster that is for programs that print credentials.
+_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
 class Exec(Frozen, frozen=True, kw_only=True):
-    """A program that prints credentials (client.authentication.k8s.io)."""
+    """A program that prints credentials (client.authentication.k8s.io). `cluster` is empty unless it asks for it."""
 
     version: str
     words: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     hint: str = ""
+    cluster: Mapping[str, Any] = {}
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the program reads from KUBERNETES_EXEC_INFO."""
+        spec = {"interactive": False, **({"cluster": self.cluster} if self.cluster else {})}
+        return {"apiVersion": self.version, "kind": "ExecCredential", "spec": spec}
 
 
 class Cluster(Frozen, frozen=True, kw_only=True):
@@ -87,7 +96,7 @@ def cluster_of(place: Place, environ: Mapping[str, str]) -> Cluster:
         token_file=Path(_string(user, "tokenFile")) if _string(user, "tokenFile") else None,
         certificate=_pem(user, "client-certificate"),
         key=Secret(key) if key else None,
-        plugin=_plugin(user.get("exec"), str(cluster.get("#folder", ""))),
+        plugin=_plugin(user.get("exec"), cluster),
     )
 
 
@@ -224,19 +233,33 @@ def _refuse(table: Mapping[str, Any], keys: Sequence[str], place: Place) -> None
             )
 
 
-def _plugin(found: object, folder: str) -> Exec | None:
+def _plugin(found: object, cluster: Mapping[str, Any]) -> Exec | None:
     if not isinstance(found, dict):
         return None
     command = _string(found, "command")
     if os.sep in command:  # relative to the file, as `kubectl` takes it
-        command = str(Path(folder) / command)
+        command = str(Path(str(cluster.get("#folder", ""))) / command)
     env = [item for item in found.get("env") or () if isinstance(item, dict)]
     return Exec(
         version=_string(found, "apiVersion"),
         words=(command, *map(str, found.get("args") or ())),
         env=tuple((_string(item, "name"), _string(item, "value")) for item in env),
         hint=_string(found, "installHint"),
+        cluster=_described(cluster) if found.get("provideClusterInfo") is True else {},
     )
+
+
+def _described(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a program that prints credentials may know of its cluster."""
+    extensions = (item for item in cluster.get("extensions") or () if isinstance(item, dict))
+    described = {
+        "server": _server(cluster),
+        "tls-server-name": _string(cluster, "tls-server-name"),
+        "insecure-skip-tls-verify": cluster.get("insecure-skip-tls-verify") is True,
+        "certificate-authority-data": base64.b64encode(_pem(cluster, "certificate-authority").encode()).decode(),
+        "config": next((item.get("extension") for item in extensions if item.get("name") == _EXTENSION), None),
+    }
+    return {name: value for name, value in described.items() if value}
 
 
 def _no_kubeconfig(why: str) -> InputError:

@@ -22,7 +22,7 @@ from tgi_deploy.targets.kubernetes.node_labels import NodeLabels
 from tgi_deploy.targets.kubernetes.options import KEY_MARK
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.placement import Placement, used_selectors
-from tgi_deploy.targets.kubernetes.quotas import needs, short_of_quota
+from tgi_deploy.targets.kubernetes.quotas import needs, refused_root, short_of_quota
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, EXPOSING, REPLICAS, SERVICE, START, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.reply import Reply
@@ -229,6 +229,8 @@ class KubernetesLaunch:
                 room = self._room(attempt, tags[TAG_NAME])
                 yield from self._room_findings(room, _number_of(_machine_of(attempt)))
                 yield from self._without_quota(attempt, tags[TAG_NAME])
+                template = _machine_of(attempt).properties["manifest"]["spec"]["template"]
+                yield from refused_root(self.cloud(self.place).api, template["spec"])
                 yield from self._growth_findings(attempt, tags[TAG_NAME], room)
             yield from self._missing(attempt)
             if self.options.host:

@@ -133,13 +133,14 @@ def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
         "enableServiceLinks": False,
         "restartPolicy": "OnFailure",
         "terminationGracePeriodSeconds": 1,
-        "securityContext": user_security(),
+        "securityContext": user_security(root=pod.get("securityContext", {}).get("runAsUser") == 0),
         "affinity": {"podAffinity": _beside(engine)},
         "tolerations": [*pod.get("tolerations", ()), *lost],
         "containers": [container],
     }
     template = {"metadata": {"labels": {POD_LABEL: name}}, "spec": spec}
-    return {"backoffLimit": _ANY_NUMBER_OF_TIMES, "template": template}
+    # A Job that has ended would keep its name, so that applying rendered manifests again would start nothing.
+    return {"backoffLimit": _ANY_NUMBER_OF_TIMES, "ttlSecondsAfterFinished": 0, "template": template}
 
 
 def _beside(engine: Mapping[str, Any]) -> Manifest:

@@ -3,7 +3,8 @@
 Nothing but `replicas` depends on their number, so that it can change while they run.
 
 They run under the Pod Security Standard `restricted`: engines work as an ordinary user if the home folder is writable
-(OPEA's Helm charts run one so: opea-project/GenAIInfra, helm-charts/common).
+(OPEA's Helm charts run one so: opea-project/GenAIInfra, helm-charts/common). An image that only root can start runs
+under `baseline`, as root without capabilities.
 """
 
 from __future__ import annotations
@@ -242,15 +243,16 @@ def _pod_security(container: HostedContainer) -> Manifest:
     """Return the engine's security context; a port below 1024 is opened to ordinary users in this pod alone."""
     low = container.container_port < _LOWEST_FREE_PORT
     port = {"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]} if low else {}
-    return {**user_security(), **port}
+    return {**user_security(root=container.container.image.needs_root is True), **port}
 
 
-def user_security() -> Manifest:
-    """Return the security context of a pod that runs as an ordinary user."""
+def user_security(*, root: bool) -> Manifest:
+    """Return the security context of a pod: of an ordinary user, or of root where only root can start the image."""
+    user = 0 if root else _USER
     return {
-        "runAsNonRoot": True,
-        "runAsUser": _USER,
-        "runAsGroup": _USER,
+        **({} if root else {"runAsNonRoot": True}),
+        "runAsUser": user,
+        "runAsGroup": user,
         "fsGroup": _USER,
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},

@@ -1,13 +1,14 @@
-"""How many more pods the ResourceQuotas of a namespace allow.
+"""What a namespace allows: how many more pods by its ResourceQuotas, and whether pods of root.
 
 https://kubernetes.io/docs/concepts/policy/resource-quotas/
+https://kubernetes.io/docs/concepts/security/pod-security-admission/
 """
 
 from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import error, warning
 from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
@@ -28,6 +29,9 @@ HINT: Final = (
     "'kubectl describe resourcequota' shows it"
 )
 _PODS: Final = ("pods", "count/pods")
+_OF_LIMITS: Final = "limits."
+_ENFORCED: Final = "pod-security.kubernetes.io/enforce"
+_RESTRICTED: Final = "restricted"
 # Scopes that never match this tool's pods: those have requests, no deadline, and no cross-namespace affinity.
 _OTHER_SCOPES: Final = frozenset({"BestEffort", "Terminating", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
 _PRIORITY: Final = "PriorityClass"
@@ -118,6 +122,29 @@ def _of_pod(spec: Reply) -> Iterator[tuple[str, Decimal]]:
             yield name, amount(text)
 
 
+def refused_root(api: Api, pod: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the error if the namespace admits no pod of root, and this is one. Whoever may not read it learns later."""
+    if pod["securityContext"].get("runAsUser") != 0:
+        return
+    namespace = api.place.namespace
+    try:
+        enforced = api.get(api.path("/api/v1", "").removesuffix("/"), "reading the namespace", _enforced)
+    except ClusterRefusedError:
+        return
+    if enforced == _RESTRICTED:
+        yield error(
+            "admission_refused",
+            f"only root can start this image, and the namespace {namespace} enforces the Pod Security Standard "
+            f"{_RESTRICTED!r}: {_ENFORCED}",
+            "choose another with --namespace, have its administrator set 'baseline', or choose an --engine-version "
+            "that an ordinary user can start: docs/kubernetes.md names them",
+        )
+
+
+def _enforced(item: Reply) -> str:
+    return str(item.part("metadata").table("labels").get(_ENFORCED, ""))
+
+
 def short_of_quota(
     api: Api, each: Mapping[str, Decimal], number: int, *, most: int = 0, running: int = 0, replaces: str = ""
 ) -> Iterator[Problem]:
@@ -140,6 +167,11 @@ def short_of_quota(
         yield error("cluster_quota", f"{too_little}: {what}", HINT)
     elif most > number and (what := _lacking(relevant, each, most, freed)):
         yield no_room_to_grow(most + running, f"{too_little}: {what}")
+    unset = sorted({limit.resource for limit in found if limit.resource.startswith(_OF_LIMITS) and not limit.priority})
+    if unset:
+        message = f"the pods set no {', '.join(unset)}, for which {api.place.namespace} has a ResourceQuota"
+        hint = "without defaults by a LimitRange, the cluster refuses them: 'kubectl describe limitrange --namespace {api.place.namespace}' shows those"
+        yield warning("not_checked", message, hint)
     by_class = sorted({limit.quota for limit in relevant if limit.priority})
     if by_class:
         yield warning("not_checked", f"quotas for priority classes are not compared: {', '.join(by_class)}", HINT)

@@ -188,8 +188,7 @@ def _run(plugin: Exec, environ: Mapping[str, str]) -> _Credentials:
     """Return the credentials that a kubeconfig's program prints. Raises InputError `cluster_login`."""
     if plugin.version not in _VERSIONS:
         raise _login(plugin, f"its version {plugin.version or '(none)'} is not supported")
-    asked = {"apiVersion": plugin.version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    env = {**environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": json.dumps(asked)}
+    env = {**environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": json.dumps(plugin.info, default=str)}
     try:
         done = subprocess.run(  # noqa: S603 -- the program that the user's kubeconfig names
             plugin.words, env=env, capture_output=True, timeout=_PLUGIN_S, check=False, stdin=subprocess.DEVNULL

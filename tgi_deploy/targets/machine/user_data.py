@@ -193,7 +193,7 @@ def _check_reachable(deployable: Deployable) -> None:
         raise InputError(
             "hub_token_missing",
             f"{model.hub_id} is gated: the machine needs a hub token, which must not be in user data",
-            hint="export HF_TOKEN and run 'up', which stores it as an SSM SecureString, or name such a parameter",
+            hint="name an SSM SecureString with --hub-token-parameter; 'up' makes one if you export HF_TOKEN",
         )
     lacking = names - {HUB_TOKEN} - ({_key_variable(deployable)} if deployable.api_key_parameter else set())
     if lacking:

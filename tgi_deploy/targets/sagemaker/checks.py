@@ -76,12 +76,17 @@ def identity(api: Api) -> Problem:
         return _unanswered(problem)
 
 
-def findings(api: Api, plan: Plan, options: SageMakerOptions) -> tuple[Problem, ...]:
-    """Return what is known before a launch: quotas, prices, and whether the weights can be read."""
+def findings(
+    api: Api, plan: Plan, options: SageMakerOptions, *, at_once: Mapping[str, int] | None = None
+) -> tuple[Problem, ...]:
+    """Return what is known before a launch: quotas, prices, and whether the weights can be read.
+
+    `at_once`: how many machines of a type an update needs, the former ones included.
+    """
     return (
         *_weights(plan, options),
         *_boundary(api, options),
-        *_quota(api, plan),
+        *_quota(api, plan, at_once or {}),
         _price(api, plan),
         *_pools(plan),
         *_cuts(plan),
@@ -258,21 +263,24 @@ def _quotas(api: Api) -> Mapping[str, _Quota]:
     return {quota.kind: quota for quota in listed if quota.kind}
 
 
-def _quota(api: Api, plan: Plan) -> Iterator[Problem]:
-    chosen, needed, most = plan.chosen.offer.instance_type.name, plan.chosen.machines, _most_machines(plan)
+def _quota(api: Api, plan: Plan, at_once: Mapping[str, int]) -> Iterator[Problem]:
+    chosen = plan.chosen.offer.instance_type.name
     try:
         limits = _quotas(api)
     except DeployError as problem:
         yield _unanswered(problem)
         return
     for kind in pools(plan.chosen, plan.fallbacks):
-        quota = limits.get(kind)
+        quota, needed = limits.get(kind), max(plan.chosen.machines, at_once.get(kind, 0))
+        most = max(needed, _most_machines(plan))
         if quota is None:
             yield warning("not_checked", f"the quota '{kind}{_ENDING}' in {api.region} is not listed")
         elif quota.limit < most:
             make = error if kind == chosen and quota.limit < needed else warning
             asked = needed if quota.limit < needed else most
             message, command = quota.text(api.region, asked), quota.command(api.region, most)
+            if quota.limit < at_once.get(kind, 0):
+                message = f"{message} while both revisions run"
             yield make("quota_exceeded", message, command, instance_type=kind, limit=quota.limit, needed=asked)
         else:
             yield ok("quota", quota.text(api.region, needed))
@@ -301,7 +309,8 @@ def _price(api: Api, plan: Plan) -> Problem:
         if not chosen.offer.estimated:
             return ok("price", f"{kind} costs ${planned} an hour, as listed on {chosen.offer.price_date}")
         why = f"AWS's price list was not read: {problem.message}"
-        return warning("price_estimated", f"about ${planned} an hour is derived from EC2's price, and {why}")
+        derived = f"about ${planned} an hour ({chosen.offer.dated}) is derived from EC2's price, and {why}"
+        return warning("price_estimated", derived)
     total = _most_usd_per_hour(chosen) + (listed - planned) * _most_machines(plan)
     budget = plan.request.budget_usd_per_hour
     message = f"AWS's price list has ${listed:f} an hour for {kind} in {api.region}; the plan has {about}${planned}"

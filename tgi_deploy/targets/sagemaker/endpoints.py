@@ -292,6 +292,18 @@ class Endpoints:
         tags = None if found is None else tags_of_arn(self.api, found[0])
         return None if found is None or tags is None else Configuration(name, *found, tags)
 
+    def types(self, state: EndpointState) -> frozenset[str]:
+        """Return the types of an endpoint's machines; of several pools, those that have machines."""
+        if state.instance_type:
+            return frozenset(state.instance_type.split(", "))
+
+        def read(reply: Reply) -> frozenset[str]:
+            return frozenset(item.optional_text("InstanceType") for item in reply.optional_parts("ProductionVariants"))
+
+        doing = "reading the type of an endpoint's machines"
+        found = described(self.api, "describe_endpoint_config", doing, read, EndpointConfigName=state.configuration)
+        return found or frozenset()
+
     def endpoint(self, name: str, *, tags: Mapping[str, str] | None = None) -> EndpointState | None:
         """Return the state of an endpoint; None if it does not exist. `tags` are the endpoint's, if already known."""
         found = described(self.api, "describe_endpoint", "reading an endpoint", read_endpoint, EndpointName=name)
@@ -372,6 +384,13 @@ def wait_s(configuration: Configuration | None) -> int:
 def at_a_time(replicas: int) -> int:
     """Return how many of so many machines `update_policy` replaces in a step. A share is rounded down."""
     return 1 if replicas <= _MOST_SINGLE else replicas * _LEAST_PERCENT // 100
+
+
+def most_at_once(state: EndpointState, replicas: int, most: int) -> int:
+    """Return how many machines there are at once while the endpoint moves to `replicas`, of at most `most`."""
+    wanted = state.desired if state.keeps(replicas, most) else replicas
+    moved = state.moved(replicas, most)
+    return state.desired + wanted if moved < _LEAST_ROLLING else max(state.desired, wanted) + at_a_time(moved)
 
 
 def update_policy(replicas: int, kept_s: int, *, alarm: str = "") -> dict[str, Any]:

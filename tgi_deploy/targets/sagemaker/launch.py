@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError, error
@@ -15,6 +16,7 @@ from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.sagemaker.alarms import ALARM
 from tgi_deploy.targets.sagemaker.checks import alarm_findings, findings
+from tgi_deploy.targets.sagemaker.endpoints import most_at_once
 from tgi_deploy.targets.sagemaker.limits import END, END_ROLE
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
 from tgi_deploy.targets.sagemaker.requests import container, longest_answer_s, pools, variant
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import LaunchRequest, Look, TargetContext
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.targets.sagemaker.options import SageMakerOptions
+    from tgi_deploy.targets.sagemaker.state import EndpointState
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Found
@@ -159,34 +162,10 @@ class SageMakerLaunch:
         return deployable
 
     def _with_role(self) -> SageMakerOptions:
-        """Return the options with a role. In the sandbox, one is created even without --create-role."""
-        if self.options.role is not None or self.options.create_role:
-            return self.options
-        if self.context.loopback:
-            return replaced(self.options, create_role=True)
-        raise InputError(
-            "role_missing",
-            "an endpoint needs a role that may pull its image and write its log",
-            hint="name one with --role ARN, or have it created with --create-role",
-        )
+        return with_role(self.options, loopback=self.context.loopback)
 
     def _secrets(self) -> Mapping[str, str]:
-        """Return the container's secrets, as references to the caller's variables.
-
-        Whoever may describe the model in the account can read its variables, so that a token needs the user's consent.
-        """
-        model = self.plan.request.model
-        needed = model.model.gated or bool(self.plan.chosen.engine.container.secrets)
-        if self.options.weights is not None or not (needed or self.options.hub_token_from_env):
-            return {}
-        if self.options.hub_token_from_env or self.context.loopback:
-            checked(self.request.environ.get(HUB_TOKEN), HUB_TOKEN, "the hub token")
-            return {HUB_TOKEN: reference(HUB_TOKEN)}
-        raise InputError(
-            "token_readable",
-            f"{model.name} is gated, and whoever may call sagemaker:DescribeModel could read the hub token",
-            hint="copy the weights to S3 and name the folder with --weights, or accept it with --hub-token-from-env",
-        )
+        return secrets_of(self.plan, self.options, self.request.environ, loopback=self.context.loopback)
 
     def _ends(self, deployment: Deployment, seen: Sequence[Found]) -> Ends:
         """Return the limits. An endpoint that stays keeps its own, also through an update that asks for none."""
@@ -215,11 +194,13 @@ class SageMakerLaunch:
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
         """Return the findings that would make the launch fail, a taken name among them, and warnings."""
-        return (*self._findings(attempt, tags), *findings(self.cloud(attempt.place).api, self.plan, self.options))
+        cloud = self.cloud(attempt.place)
+        there = cloud.state(endpoint_name(tags[TAG_NAME]))
+        at_once = _at_once(cloud, attempt, there)
+        return (*self._findings(attempt, tags, there), *findings(cloud.api, self.plan, self.options, at_once=at_once))
 
-    def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
+    def _findings(self, attempt: Attempt, tags: Mapping[str, str], there: EndpointState | None) -> Iterator[Problem]:
         name = endpoint_name(tags[TAG_NAME])
-        there = self.cloud(attempt.place).state(name)
         if there is not None and there.tags.get(TAG_ID) != tags[TAG_ID]:
             yield error(
                 "name_taken",
@@ -229,6 +210,67 @@ class SageMakerLaunch:
         alarm = next((item.properties["name"] for item in attempt.wanted if item.kind == ALARM), None)
         if alarm is not None:
             yield from alarm_findings(self.cloud(attempt.place).api, self.options.role, alarm, tags[TAG_ID])
+
+
+def with_role(options: SageMakerOptions, *, loopback: bool) -> SageMakerOptions:
+    """Return the options with a role. In the sandbox, one is created even without --create-role.
+
+    Raises InputError `role_missing`.
+    """
+    if options.role is not None or options.create_role:
+        return options
+    if loopback:
+        return replaced(options, create_role=True)
+    raise InputError(
+        "role_missing",
+        "an endpoint needs a role that may pull its image and write its log",
+        hint="name one with --role ARN, or have it created with --create-role",
+    )
+
+
+def secrets_of(
+    plan: Plan, options: SageMakerOptions, environ: Mapping[str, str], *, loopback: bool
+) -> Mapping[str, str]:
+    """Return the container's secrets, as references to the caller's variables.
+
+    Whoever may describe the model in the account can read its variables, so that a token needs the user's consent.
+    Raises InputError `token_readable`, `secret_missing`, `secret_unusable`.
+    """
+    model = plan.request.model
+    needed = model.model.gated or bool(plan.chosen.engine.container.secrets)
+    if options.weights is not None or not (needed or options.hub_token_from_env):
+        return {}
+    if options.hub_token_from_env or loopback:
+        checked(environ.get(HUB_TOKEN), HUB_TOKEN, "the hub token")
+        return {HUB_TOKEN: reference(HUB_TOKEN)}
+    raise InputError(
+        "token_readable",
+        f"{model.name} is gated, and whoever may call sagemaker:DescribeModel could read the hub token",
+        hint="copy the weights to S3 and name the folder with --weights, or accept it with --hub-token-from-env",
+    )
+
+
+def option_problems(
+    plan: Plan, options: SageMakerOptions, environ: Mapping[str, str], *, loopback: bool
+) -> Iterator[Problem]:
+    """Yield why `up` would reject the options before it asks AWS anything."""
+    for resolve in (
+        partial(with_role, options, loopback=loopback),
+        partial(secrets_of, plan, options, environ, loopback=loopback),
+    ):
+        try:
+            resolve()
+        except InputError as problem:
+            yield problem.problem
+
+
+def _at_once(cloud: SageMakerCloud, attempt: Attempt, there: EndpointState | None) -> Mapping[str, int]:
+    """Return how many machines of a type an update that has not begun needs at once; empty if several types serve."""
+    endpoint = next(item.properties for item in attempt.wanted if item.is_machine)
+    if there is None or not endpoint["alarm"] or endpoint["name"] in there.configurations:
+        return {}
+    kinds = cloud.endpoints.types(there)
+    return dict.fromkeys(kinds, most_at_once(there, endpoint["replicas"], endpoint["most"])) if len(kinds) == 1 else {}
 
 
 def _alive(seen: Sequence[Found]) -> Found | None:

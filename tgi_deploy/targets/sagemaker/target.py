@@ -227,11 +227,15 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
 
         return render_artifact(form, deployable, templates_dir=templates_dir)
 
-    def examine(self, context: TargetContext, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
+    def examine(self, context: TargetContext, request: AccountRequest) -> tuple[Problem, ...]:
         from tgi_deploy.targets.sagemaker.checks import examined  # noqa: PLC0415 -- only `doctor` examines
+        from tgi_deploy.targets.sagemaker.launch import option_problems  # noqa: PLC0415 -- as above
 
-        region = region_of(request.place) or request.place
-        return examined(self.cloud_of(place_of(region)).api, request.plan, request.options)
+        region, plan, options = region_of(request.place) or request.place, request.plan, request.options
+        found = examined(self.cloud_of(place_of(region)).api, plan, options)
+        if plan is None:
+            return found
+        return (*found, *option_problems(plan, options, request.environ, loopback=context.loopback))
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time

@@ -216,6 +216,7 @@ def test_a_pod_whose_claim_has_no_volume_needs_no_other_node():
         ('pods "x" is forbidden: exceeded quota: team, requested: pods=1', "cluster_quota"),
         ('pods "x" is forbidden: failed quota: team: must specify limits.cpu', "cluster_quota"),
         ('admission webhook "policy.example" denied the request: no', "admission_refused"),
+        ('pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true', "admission_refused"),
         ('failed calling webhook "policy.example": connection refused', ""),
     ],
 )

@@ -77,6 +77,32 @@ def test_a_program_prints_the_token(tmp_path: Path):
     assert transport.headers() == {"Authorization": "Bearer from-program"}
 
 
+def test_a_program_that_asks_for_the_cluster_gets_its_description(tmp_path: Path):
+    """As `kubectl` does: https://kubernetes.io/docs/reference/config-api/client-authentication.v1/."""
+    echo = "import os; print(os.environ['KUBERNETES_EXEC_INFO'])"
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": ["-c", echo]}
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    cluster = {
+        "certificate-authority-data": base64.b64encode(b"PEM").decode(),
+        "tls-server-name": "kube.example",
+        "extensions": [{"name": "other", "extension": {}}, extension],
+    }
+    environ = written(tmp_path, user={"exec": {**plugin, "provideClusterInfo": True}}, **cluster)
+    found = cluster_of(chosen_place(environ), environ).plugin
+    assert found is not None
+    assert found.cluster == {
+        "server": "https://203.0.113.9",
+        "certificate-authority-data": base64.b64encode(b"PEM").decode(),
+        "tls-server-name": "kube.example",
+        "config": {"audience": "a"},
+    }
+    assert found.info["spec"] == {"interactive": False, "cluster": found.cluster}
+    environ = written(tmp_path, user={"exec": plugin}, **cluster)
+    found = cluster_of(chosen_place(environ), environ).plugin
+    assert found is not None
+    assert found.info["spec"] == {"interactive": False}
+
+
 @pytest.mark.parametrize("words", [["-c", "import sys; sys.exit('no session')"], ["-c", "print('text')"]])
 def test_a_program_that_fails_is_a_login_that_failed(tmp_path: Path, words: list[str]):
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": words}

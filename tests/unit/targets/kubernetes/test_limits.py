@@ -78,6 +78,14 @@ def test_its_pod_runs_the_engines_image_beside_the_engine_without_a_gpu():
     assert pod()["restartPolicy"] == "OnFailure"
 
 
+def test_its_pod_runs_as_root_only_if_the_engines_does_because_python_is_in_the_same_image():
+    made = engine()
+    made["spec"]["template"]["spec"]["securityContext"] = {"runAsUser": 0}
+    job = limit_manifests(made, "team-a")[-1]["spec"]["template"]["spec"]
+    assert job["securityContext"]["runAsUser"] == 0
+    assert "runAsNonRoot" not in job["securityContext"]
+
+
 def test_the_service_does_not_select_its_pod():
     labels = manifests()["Job"]["spec"]["template"]["metadata"]["labels"]
     assert not labels.keys() & engine()["spec"]["selector"]["matchLabels"].keys()

@@ -172,6 +172,21 @@ def test_it_runs_under_the_restricted_pod_security_standard():
     assert {next(iter(item.keys() - {"name"})) for item in spec["volumes"]} <= {"emptyDir", "persistentVolumeClaim"}
 
 
+def test_an_image_that_only_root_can_start_runs_as_root_without_capabilities():
+    """That is the standard `baseline`, the next best: since 3.1.1, TGI's Python lies in a folder of root alone."""
+    made = with_engine()
+    engine = made.candidate.engine
+    image = replaced(engine.container.image, needs_root=True)
+    engine = replaced(engine, container=replaced(engine.container, image=image))
+    made = replaced(made, candidate=replaced(made.candidate, engine=engine))
+    spec, found = pod(made), container(made)
+    assert (spec["securityContext"]["runAsUser"], spec["securityContext"]["runAsGroup"]) == (0, 0)
+    assert "runAsNonRoot" not in spec["securityContext"]
+    assert spec["securityContext"]["fsGroup"] == 1000
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert found["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
 def test_weights_lie_on_a_claim_if_one_is_named():
     wanted = workload(with_engine(), NODES, weights_claim="models")
     spec = manifests(wanted)[0]["spec"]["template"]["spec"]

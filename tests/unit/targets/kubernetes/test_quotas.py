@@ -9,7 +9,7 @@ from fakes.kubernetes_api import FakeCluster, failure
 
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.quotas import needs, short_of_quota
+from tgi_deploy.targets.kubernetes.quotas import needs, refused_root, short_of_quota
 from tgi_deploy.targets.reply import Reply
 
 if TYPE_CHECKING:
@@ -102,3 +102,32 @@ def test_quotas_that_may_not_be_listed_are_a_warning():
     denied = failure(403, 'resourcequotas is forbidden: User "ann" cannot list')
     (problem,) = found(FakeCluster(refusals={"GET resourcequotas": denied}))
     assert (problem.code, problem.severity) == ("not_checked", "warning")
+
+
+@pytest.mark.parametrize(
+    ("user", "enforced", "refusals", "codes"),
+    [
+        (0, "restricted", {}, ["admission_refused"]),
+        (1000, "restricted", {}, []),
+        (0, "baseline", {}, []),
+        (0, None, {}, []),
+        (0, "restricted", {"GET namespaces": failure(403, "namespaces is forbidden")}, []),
+    ],
+)
+def test_a_pod_of_root_is_refused_where_the_namespace_admits_none(
+    user: int, enforced: str | None, refusals: dict[str, Any], codes: list[str]
+):
+    labels = {"pod-security.kubernetes.io/enforce": enforced} if enforced else {}
+    there = {("namespaces", "team-a"): {"metadata": {"name": "team-a", "labels": labels}}}
+    api = Api(place=Place.of("kubernetes:team-a@dev"), sender=FakeCluster(objects=there, refusals=refusals))
+    problems = list(refused_root(api, {"securityContext": {"runAsUser": user}}))
+    assert [problem.code for problem in problems] == codes
+    assert all("--engine-version" in str(problem.hint) for problem in problems)
+
+
+def test_a_quota_for_limits_that_pods_do_not_set_is_a_warning():
+    """The API server refuses such pods, unless a LimitRange gives them a limit."""
+    there = quota({"limits.memory": "0", "limits.cpu": "0"}, {"limits.memory": "64Gi", "limits.cpu": "16"})
+    (problem,) = found(FakeCluster(objects=there))
+    assert (problem.code, problem.severity) == ("not_checked", "warning")
+    assert "limits.cpu, limits.memory" in problem.message

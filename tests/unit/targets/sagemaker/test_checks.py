@@ -30,7 +30,7 @@ OPTIONS = SageMakerOptions(create_role=True)
 class Account(FakeHosting):
     """`quotas` are machines in endpoints by type, `prices` by type, `texts` products as they are."""
 
-    quotas: dict[str, float] = field(default_factory=dict)
+    quotas: dict[str, float] | None = field(default_factory=dict)
     prices: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     policies: tuple[str, ...] = ("tgi-deploy-sagemaker-boundary",)
@@ -58,7 +58,7 @@ class Account(FakeHosting):
         return {
             "Quotas": [
                 {"QuotaCode": "L-1", "QuotaName": kind + ending, "Value": limit if ending == endings[0] else 99.0}
-                for kind, limit in self.quotas.items()
+                for kind, limit in (self.quotas or {}).items()
                 for ending in endings
             ]
         }
@@ -138,7 +138,7 @@ def test_the_price_of_other_pools_is_that_of_the_largest_size(replicas: str, fac
     (found,) = (item for item in findings(fitting().api, chosen, OPTIONS) if item.code == "pools_cost_more")
     each = max(item.offer.usd_per_hour or 0 for item in pools(chosen.chosen, chosen.fallbacks).values())
     assert found.data["most_usd_per_hour"] == each * factor
-    assert f"at most {usd(each * factor)}{words} (listed 20" in found.message
+    assert found.message.endswith(f"at most {usd(each * factor)}{words} (listed 2026-09-27)")
 
 
 def test_a_higher_price_counts_for_the_largest_size_of_a_range():

@@ -13,7 +13,7 @@ from builders.samples import quick
 from fakes import hosting_api
 from fakes.cloud import KilledError
 from fakes.computer import FakeComputer, plan
-from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
+from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, first, ranged
 from fakes.hosting_api import refusal
 
 from tgi_deploy.cli.views.deployment import update_text
@@ -27,6 +27,7 @@ from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.targets.protocol import AccountRequest
 from tgi_deploy.targets.sagemaker.endpoints import at_a_time
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
 from tgi_deploy.values.base import replaced
@@ -429,6 +430,68 @@ def test_an_alarm_of_the_name_that_is_not_the_deployments_is_left_alone(account)
             account.up(plan=another(), confirm=lambda proposal: asked.append(proposal) or True, **options)
     assert account.hosting.alarms == {"tgi-deploy-demo-r2": {"Tags": [], "Namespace": "Own"}}
     assert len(asked) == 1, "with the checks before the launch, there is no question"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "most"),
+    [
+        (1, 1, 2),  # a second machine beside the only one
+        (1, 3, 4),  # all new ones beside the only one
+        (3, 3, 4),  # one more than serve
+        (2, 4, 5),
+        (4, 2, 5),
+    ],
+)
+@pytest.mark.parametrize("short", [0, 1])
+def test_an_update_counts_old_and_new_machines_toward_the_quota(account, before, after, most, short):
+    kind = first().chosen.offer.instance_type.name
+    account.hosting.quotas = {kind: float(most - short)}
+    account.up(plan=ranged(before, before, before))
+    update = another(replicas=after)
+    if not short:
+        account.up(plan=update)
+        assert account.hosting.everything == SECOND
+        return
+    asked = []
+    with pytest.raises(DeployError) as caught:
+        account.up(plan=update, confirm=lambda proposal: asked.append(proposal) or True)
+    assert not asked, "it is known before the question"
+    assert account.hosting.everything == FIRST
+    found = caught.value
+    assert found.code == "quota_exceeded"
+    assert f"limit {most - 1}, needed {most} while both revisions run" in found.message
+    assert f"--desired-value {most}" in str(found.hint)
+    assert "--strategy recreate" in str(found.hint)
+    account.up(plan=update, strategy="recreate")
+    assert account.hosting.everything.keys() == FIRST.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "codes"),
+    [
+        ({}, ["role_missing", "token_readable"]),
+        ({"create_role": True}, ["token_readable"]),
+        ({"create_role": True, "hub_token_from_env": True}, ["secret_missing"]),
+        ({"role": ROLE, "weights": "s3://any/folder/"}, []),
+    ],
+)
+def test_the_doctor_finds_the_options_that_up_would_reject(account, options, codes):
+    made = first()
+    model = replaced(made.request.model, model=replaced(made.request.model.model, gated=True))
+    gated = replaced(made, request=replaced(made.request, model=model))
+    asked = AccountRequest(options=SageMakerOptions(**options), plan=gated, place="us-east-1", environ={})
+    found = account.target.examine(account.context, asked)
+    assert [item.code for item in found if item.code in {"role_missing", "token_readable", "secret_missing"}
+            and item.severity == "error"] == codes  # fmt: skip
+
+
+def test_an_update_to_another_type_counts_only_the_new_machines(account):
+    account.up()
+    offer = first().chosen.offer
+    other = replaced(offer, instance_type=replaced(offer.instance_type, name="ml.other.xlarge"))
+    account.hosting.quotas = {offer.instance_type.name: 1.0, "ml.other.xlarge": 1.0}
+    account.up(plan=another(offer=other))
+    assert account.hosting.everything == SECOND
 
 
 @pytest.mark.parametrize(
