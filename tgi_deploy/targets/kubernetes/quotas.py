@@ -170,7 +170,7 @@ def short_of_quota(
     unset = sorted({limit.resource for limit in found if limit.resource.startswith(_OF_LIMITS) and not limit.priority})
     if unset:
         message = f"the pods set no {', '.join(unset)}, for which {api.place.namespace} has a ResourceQuota"
-        hint = "without defaults by a LimitRange, the cluster refuses them: 'kubectl describe limitrange --namespace {api.place.namespace}' shows those"
+        hint = "without defaults by a LimitRange, the cluster refuses them: 'kubectl describe limitrange' shows those"
         yield warning("not_checked", message, hint)
     by_class = sorted({limit.quota for limit in relevant if limit.priority})
     if by_class:

@@ -147,7 +147,7 @@ def test_a_field_that_somebody_else_manages_is_a_conflict_in_words():
 
 
 def test_a_missing_namespace_is_named_in_the_command_that_creates_it():
-    cluster = FakeCluster(refusals={"PATCH deployments": failure(404, 'namespaces "team-a" not found')})
+    cluster = FakeCluster(refusals={"POST deployments": failure(404, 'namespaces "team-a" not found')})
     with pytest.raises(DeployError) as caught:
         cloud(cluster).handler("deployment").create(PROPERTIES, tags=TAGS, token="t")
     assert "'kubectl --context dev --namespace team-a create namespace team-a'" in caught.value.hint
