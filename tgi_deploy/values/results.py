@@ -218,13 +218,17 @@ class AmountsData(Value, frozen=True, kw_only=True):
 
 
 class DeploymentCostData(AmountsData, frozen=True, kw_only=True):
-    """The cost of a deployment. `recorded`: from its whole history on this computer; else only live machines count."""
+    """The cost of a deployment. `recorded`: from its whole history on this computer; else only live machines count.
+
+    `price_dated` is the date of its hourly price, as `listed 2026-07-20`.
+    """
 
     name: str
     owner: str
     location: str
     machines: int
     recorded: bool
+    price_dated: str = ""
 
 
 class OwnerCostData(AmountsData, frozen=True, kw_only=True):

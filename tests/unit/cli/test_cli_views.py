@@ -145,11 +145,16 @@ def test_every_warning_is_shown_before_the_question(tmp_path, monkeypatch, capsy
         assert line in shown[0]
 
 
-def test_the_price_in_the_prompt_has_its_date(tmp_path):
+def test_every_hourly_price_has_its_date(tmp_path):
     chosen = candidate()
     chosen = replaced(chosen, offer=replaced(chosen.offer, price_date="2026-07-20"))
-    outcome = up(FakeComputer(home=tmp_path).context(), request(plan(chosen=chosen), dry_run=True))
+    around = FakeComputer(home=tmp_path)
+    outcome = up(around.context(), request(plan(chosen=chosen)))
     assert "an hour for everything (listed 2026-07-20); " in proposal_text(outcome.proposal)
+    assert " an hour (listed 2026-07-20) until 'tgi-deploy down demo'" in up_text(outcome)
+    assert " an hour (listed 2026-07-20)" in status_text(status(around.context(), "demo"))
+    assert rows_text(list_deployments(around.context()).rows).endswith("prices listed 2026-07-20\n")
+    assert costs_text(costs(around.context())[0]).endswith("prices listed 2026-07-20\n")
 
 
 def test_spending_is_formatted_the_same_everywhere(tmp_path):

@@ -32,6 +32,8 @@ def costs_text(found: CostsData) -> str:
             for item in found.owners
         ]
         shown.append(table(("owner", "", *_AMOUNTS), owned, right=frozenset({2, 3, 4})))
+    if dates := sorted({item.price_dated for item in found.deployments if item.usd_per_hour} - {""}):
+        shown.append(f"prices {', '.join(dates)}\n")
     return "\n".join(shown)
 
 

@@ -150,10 +150,11 @@ def _start_text(proposal: Proposal) -> str:
 
 
 def hourly(deployment: Deployment) -> str:
-    """Return the price an hour; empty for none."""
-    price = deployment.billed_usd_per_hour
+    """Return the price an hour with its date; empty for none."""
+    price, date = deployment.billed_usd_per_hour, deployment.price_dated
     what = " for new nodes" if deployment.usd_per_hour is None else ""
-    return "" if price is None else f"{usd(price, estimated=deployment.estimated)} an hour{what}"
+    when = f" ({date})" if date else ""
+    return "" if price is None else f"{usd(price, estimated=deployment.estimated)} an hour{what}{when}"
 
 
 def _surplus_text(proposal: Proposal) -> str:

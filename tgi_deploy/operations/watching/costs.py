@@ -72,6 +72,7 @@ def _row(
         usd_per_hour=rate,
         usd_per_month=_month(rate),
         estimated=deployment is not None and deployment.estimated,
+        price_dated=deployment.price_dated if deployment else "",
     )
 
 
