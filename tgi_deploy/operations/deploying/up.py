@@ -188,15 +188,15 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         first = None if recorded is None else _unfinished(context, request, launch, recorded)
         if first is not None and (unchanged := _without_action(request, first)) is not None:
             return unchanged
-        outcome = _make_so(context, request, launch, recorded, plaintext=plaintext)
+        outcome = _next_action(context, request, launch, recorded, plaintext=plaintext)()
         # Steps that went on have changed something, whatever followed.
         return replace(outcome, changed=outcome.changed or first is not None)
 
 
-def _make_so(
+def _next_action(
     context: Context, request: UpRequest, launch: Launch, recorded: Deployment | None, *, plaintext: bool
-) -> UpOutcome:
-    """Finish what an earlier run began, then create, update or change the deployment, or do nothing."""
+) -> Callable[[], UpOutcome]:
+    """Finish what an earlier run began, and return what creates, updates or changes the deployment, or does nothing."""
     name = request.deployment_name
     recorded = recorded and finish(context, recorded, origin=request.origin, dry_run=request.dry_run).deployment
     places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
@@ -208,7 +208,7 @@ def _make_so(
     deployment = replaced(deployment, plaintext=plaintext)
     stopped = stopped_machine(deployment, seen)
     if stopped is not None:
-        return _start_again(context, request, deployment, stopped)
+        return partial(_start_again, context, request, deployment, stopped)
     surplus = surplus_of(deployment, seen)
     for machine in surplus:
         context.reporter.warn(surplus_warning(deployment, machine))
@@ -217,10 +217,10 @@ def _make_so(
         if plan is not request.plan:
             request = replaced(request, plan=plan)
             launch = _launch_of(context, request)
-        return _bring_up(context, request, launch, deployment, seen, surplus)
+        return partial(_bring_up, context, request, launch, deployment, seen, surplus)
     if going := removal_of_surplus(surplus, deployment, seen):
-        return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
-    return _change_in_place(context, request, launch, recorded, deployment, seen)
+        return partial(_end_surplus, context, request, recorded, deployment, surplus, going, seen)
+    return partial(_change_in_place, context, request, launch, recorded, deployment, seen)
 
 
 def _unfinished(context: Context, request: UpRequest, launch: Launch, recorded: Deployment) -> Proposal | None:
