@@ -17,6 +17,7 @@ from fakes.computer import FakeComputer, plan, request
 from tgi_deploy.cli import frame
 from tgi_deploy.cli import up as cli_up
 from tgi_deploy.cli.main import ROOT
+from tgi_deploy.cli.options import sandbox_option
 from tgi_deploy.cli.progress import Progress
 from tgi_deploy.cli.views.catalog import item_text, list_text
 from tgi_deploy.cli.views.costs import costs_text
@@ -218,11 +219,17 @@ def test_prices_have_their_date(words, title, capsys):
     assert re.search(DATED, part.partition("\n\n")[0] if title != "g5.xlarge" else part)
 
 
-@pytest.mark.parametrize(("sandbox", "label"), [(True, " (accelerated by the sandbox)"), (False, "")])
-def test_sandbox_measurements_are_labeled(sandbox, label):
-    context = click.Context(click.Command("up"), obj=SimpleNamespace(sandbox=sandbox))
-    with context:
-        assert accelerated() == label
+@pytest.mark.parametrize(("options", "label"), [(["--sandbox"], " (accelerated by the sandbox)"), ([], "")])
+def test_sandbox_measurements_are_labeled(options, label):
+    labels = []
+
+    @frame.command("measure", examples=())
+    @sandbox_option
+    def measure(**_options):
+        labels.append(accelerated())
+
+    measure.main(options, standalone_mode=False, obj=frame.Invocation(as_json=False))
+    assert labels == [label]
 
 
 def test_gib():

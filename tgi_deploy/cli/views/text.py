@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy.cli.frame import Invocation
 from tgi_deploy.text import dated
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ def price_dates(items: Iterable[tuple[str, bool]]) -> tuple[str, list[str]]:
 def accelerated() -> str:
     """Return the label for times and speeds that were measured on the sandbox's clock; empty for real ones."""
     context = click.get_current_context(silent=True)
-    rehearsed = context is not None and getattr(context.find_root().obj, "sandbox", False)
-    return " (accelerated by the sandbox)" if rehearsed else ""
+    invocation = context and context.find_root().obj
+    simulated = isinstance(invocation, Invocation) and "sandbox" in invocation.given
+    return " (accelerated by the sandbox)" if simulated else ""
 
 
 def folded(text: str, stream: IO[str]) -> str:
