@@ -383,9 +383,9 @@ def test_a_new_node_has_a_price_in_the_question_after_up_and_in_the_status(tmp_p
     assert outcome.proposal is not None
     asked = proposal_text(outcome.proposal)
     assert "  $1.861 an hour for new nodes (listed 2026-07-20); about $1,358.53 a month" in asked
-    assert "  $1.861 an hour for new nodes until 'tgi-deploy down demo'" in up_text(outcome)
+    assert "  $1.861 an hour for new nodes (listed 2026-07-20) until 'tgi-deploy down demo'" in up_text(outcome)
     shown = status_text(status(commands._context(), "demo"))
-    assert "cost      $1.861 an hour for new nodes, by the plan\n" in shown
+    assert "cost      $1.861 an hour for new nodes (listed 2026-07-20), by the plan\n" in shown
     (row,) = list_deployments(commands._context()).rows
     assert row.usd_per_hour == Decimal("1.861")
     assert re.search(r" \$1\.861 ", rows_text([row]))
