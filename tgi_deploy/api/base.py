@@ -47,7 +47,7 @@ def names_replacements(method: Callable[_Given, _Returned]) -> Callable[_Given, 
 def pastable(
     method: Callable[_Given, Result[DataT, OutcomeT]],
 ) -> Callable[_Given, Result[DataT, OutcomeT]]:
-    """Complete the commands that a method's errors and warnings suggest; its first argument is a deployment's name."""
+    """Complete the commands that a method's errors and warnings suggest. Its first argument, if any, is a name."""
 
     @wraps(method)
     def completed(*args: _Given.args, **given: _Given.kwargs) -> Result[DataT, OutcomeT]:

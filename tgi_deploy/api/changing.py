@@ -320,6 +320,7 @@ class Changing(Watching):
         return down_result(context, outcome)
 
     @names_replacements
+    @pastable
     def gc(
         self,
         *,

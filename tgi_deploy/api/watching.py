@@ -59,18 +59,21 @@ class Watching(Planning):
 
         return status_result(self._look(), name)
 
+    @pastable
     def statuses(self) -> Result[StatusData, tuple[Status, ...]]:
         """Return the status of every deployment."""
         from tgi_deploy.operations.results.watching import statuses_result
 
         return statuses_result(self._look())
 
+    @pastable
     def list(self) -> Result[ListData, Listing]:
         """Return a summary of every deployment: recorded ones, and those found only by tags in the cloud."""
         from tgi_deploy.operations.results.watching import list_result
 
         return list_result(self._look())
 
+    @pastable
     def costs(self) -> Result[CostsData, CostsData]:
         """Return the cost of deployments so far and now, with totals by owner."""
         from tgi_deploy.operations.results.watching import costs_result
@@ -165,7 +168,9 @@ class Watching(Planning):
 
         own, _, request = self._own_options(options)
         texts = texts_of(model, request)
-        plan = plan_to_check(texts, self._catalog(), os.environ, self.target, own)
+        pasted = self._pasted(searches=False)
+        with pasted.errors():
+            plan = plan_to_check(texts, self._catalog(), os.environ, self.target, own)
         asked = DoctorRequest(
             context=wiring.context(self._setup(located(self.target, own).locations(texts.regions))),
             workstation=wiring.workstation(sandbox=self._sandbox),
@@ -174,7 +179,7 @@ class Watching(Planning):
             environ=wiring.environment(sandbox=self._sandbox),
             plan=plan,
         )
-        return doctor_result(doctor(asked))
+        return pasted.result(doctor_result(doctor(asked)))
 
     def policy(
         self, *features: str, everything: bool = False, boundary: bool = False
@@ -205,7 +210,8 @@ class Watching(Planning):
             places = () if recorded else wiring.targets()[0].locations(texts.regions)
             page = existing_subject(wiring.context(self._setup(places)), subject, recorded=recorded)
         if page is None:
-            page = planned_page(texts, self._catalog(), os.environ, wiring.target_for, name)
+            with self._pasted(name or "", searches=False).errors():
+                page = planned_page(texts, self._catalog(), os.environ, wiring.target_for, name)
         engine = wiring.engine_named(page.service.engine)
         return runbook_result(page, engine, self._profiles_dir, self._templates_dir, sandbox=self._sandbox)
 

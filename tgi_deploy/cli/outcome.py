@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.cli.frame import Invocation
 
-# Commands whose text is a log, an answer, or the output of a program: it is printed unchanged.
-_QUOTING: Final = frozenset({"ask", "exec", "logs"})
+# Commands whose text is a log, an answer, the output of a program, or a file: it is printed unchanged.
+_QUOTING: Final = frozenset({"ask", "exec", "logs", "render"})
 
 
 def write(result: Result, invocation: Invocation) -> int:

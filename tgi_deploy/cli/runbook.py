@@ -50,7 +50,7 @@ def runbook_command(
     where = {"sandbox": sandbox, "profiles_dir": profiles_dir, "templates_dir": templates_dir}
     with connected(**where) as (client, _):
         found = client.runbook(model, name=name, **request)
-    text = Pasted(sandbox=sandbox).text(found.data.markdown)
+    text = Pasted(sandbox=sandbox, profiles_dir=str(profiles_dir or "")).text(found.data.markdown)
     if out is None:
         return printed(found, text)
     write_file(out, text, what="the runbook")

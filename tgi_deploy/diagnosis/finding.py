@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ from tgi_deploy.values.base import replaced
 from tgi_deploy.values.results import Finding
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Mapping
 
     from tgi_deploy.diagnosis.lines import LogLine
@@ -21,9 +21,6 @@ LINE_CHARS: Final = 400
 _CONFIDENCE: Final = (0.95, 0.6, 0.7, 0.4, 0.6, 0.3)
 _OTHER_SHARE: Final = 0.5
 _HANG_CONFIDENCE: Final = 0.5
-# An option of a command line with its value, if it has one.
-_OPTION: Final = re.compile(r""" (--[a-z-]+)(?: (?!-)(?:'[^']*'|"[^"]*"|[^\s'"])+)?""")
-_REPEATABLE: Final = frozenset({"--set", "--env", "--region"})
 # Derived numbers: name → (from, multiplied by, divided by).
 _DERIVED: Final = {
     "half_tokens": ("tokens", 1, 2),
@@ -113,15 +110,7 @@ def hang_of(page: Page, last: LogLine, *, ranks: int, waited_s: float, facts: Ma
 def remedy_of(remedy: Remedy, facts: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
     """Return the sentence, and the first command whose facts are known, if any."""
     sentence, command = remedy.filled(_with_derived(facts))
-    return sentence, () if command is None else (_without_replaced(command),)
-
-
-def _without_replaced(command: str) -> str:
-    """Return the command without the user's options that the remedy replaces: the last of each counts."""
-    last = {found[1]: found.start() for found in _OPTION.finditer(command)}
-    return _OPTION.sub(
-        lambda found: found[0] if found[1] in _REPEATABLE or found.start() == last[found[1]] else "", command
-    )
+    return sentence, () if command is None else (command,)
 
 
 def diagnosis_of(finding: Finding | None) -> Diagnosis:

@@ -19,6 +19,9 @@ STARTUP_PHASES: Final = ("launching", "booting", "pulling", "downloading", "load
 STRENGTHS: Final = {"exact": 0, "vague": 2, "wrapper": 4}
 _ALWAYS: Final = frozenset({"name", "model"})
 _FIELD: Final = re.compile(r"\{(\w+)\}")
+# An option of a command line with its value, if it has one; and those of the remedies that add to the user's.
+_OPTION: Final = re.compile(r""" (--[a-z-]+)(?: (?!-)(?:'[^']*'|"[^"]*"|[^\s'"])+)?""")
+_ADDED: Final = frozenset({"--set", "--env", "--region"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,9 +37,12 @@ class Remedy:
         return tuple(item for item in self.commands if _fields(item) <= _ALWAYS)
 
     def filled(self, facts: Mapping[str, str]) -> tuple[str, str | None]:
-        """Return the sentence and the first command whose facts are known."""
+        """Return the sentence and the first command whose facts are known; its options replace those of `model`."""
         command = next((item for item in self.commands if _fields(item) <= facts.keys()), None)
-        return _filled(self.text, facts), None if command is None else _filled(command, facts)
+        if command is None:
+            return _filled(self.text, facts), None
+        given = _without_replaced(facts.get("model", "MODEL"), command)
+        return _filled(self.text, facts), _filled(command, {**facts, "model": given})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,6 +238,12 @@ def bad_table(reason: str) -> InputError:
         f"reading the engine's phase table: {reason}",
         hint="fix phases.json, or the files in profiles/diagnosis",
     )
+
+
+def _without_replaced(given: str, command: str) -> str:
+    """Return the user's words without the options that a command sets itself."""
+    own = {found[1] for found in _OPTION.finditer(command)} - _ADDED
+    return _OPTION.sub(lambda found: "" if found[1] in own else found[0], given)
 
 
 def _fields(text: str) -> set[str]:

@@ -109,8 +109,8 @@ def next_commands(deployment: Deployment, *, lost: bool = False) -> str:
     """Return the commands that finish a promoted update of which both revisions run, or the new one is `lost`."""
     rollback, rollout = f"'tgi-deploy rollback {deployment.name}'", deployment.rollout
     if rollout is None or turns_back(deployment):
-        return f"{rollback} goes on"
-    on = "" if lost else "the same 'up' goes on, "
+        return f"{rollback} resumes it"
+    on = "" if lost else "the same 'up' resumes it, "
     return f"{on}{rollback} goes back to revision {rollout.source}"
 
 

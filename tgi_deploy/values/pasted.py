@@ -33,8 +33,14 @@ SEARCHING: Final = (
 CALLING: Final = (*SEARCHING, "up", "rollback", "smoke", "runbook", "doctor")
 PLANNING: Final = ("plan", "up", "render", "doctor", "smoke", "rehearse", "runbook", "rollback", "predict")
 _LAUNCHING: Final = ("doctor", "plan")
-_COMMAND: Final = re.compile(r"\btgi-deploy (?P<command>[a-z]+)\b(?!-)(?P<unnamed> NAME\b)?(?=(?P<rest>[^'\n]*))")
+# The rest ends at the next quote, except those of the values of options that are already there.
+_COMMAND: Final = re.compile(
+    r"\btgi-deploy (?P<command>[a-z]+)\b(?!-)(?P<unnamed> NAME\b)?"
+    r"(?=(?P<rest>(?: --[a-z-]+(?: '[^'\n]*'| [^-'\s][^'\s]*)?)*[^'\n]*))"
+)
 _HASH: Final = "sha256"
+# The key of a line of a log, which is passed on unchanged.
+_EVIDENCE: Final = "evidence"
 _S = TypeVar("_S", bound=Struct)
 
 
@@ -102,16 +108,17 @@ class Pasted(Frozen, frozen=True, kw_only=True):
         return replaced(failure, diagnosis=known and self._texts(known), still_running=runs and self._texts(runs))
 
     def _texts(self, value: _S) -> _S:
-        return replaced(
-            value, **{key: self.text(item) for key, item in as_dict(value).items() if isinstance(item, str)}
-        )
+        texts = {key: item for key, item in as_dict(value).items() if isinstance(item, str) and key != _EVIDENCE}
+        return replaced(value, **{key: self.text(item) for key, item in texts.items()})
 
     def data(self, value: Any) -> Any:  # noqa: ANN401 -- whatever JSON can hold
-        """Return data for JSON with the commands in its texts completed. Hashed parts stay unchanged."""
+        """Return data for JSON with the commands in its texts completed. Hashed parts and evidence stay unchanged."""
         if isinstance(value, str):
             return self.text(value)
+        if isinstance(value, Mapping) and _HASH in value:
+            return value
         if isinstance(value, Mapping):
-            return value if _HASH in value else {key: self.data(item) for key, item in value.items()}
+            return {key: item if key == _EVIDENCE else self.data(item) for key, item in value.items()}
         if isinstance(value, Sequence):
             return tuple(self.data(item) for item in value)
         return value

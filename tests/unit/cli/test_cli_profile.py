@@ -75,3 +75,15 @@ def test_an_invalid_profile_is_named_by_its_own_path(tmp_path, monkeypatch, caps
     err = capsys.readouterr().err
     assert err.startswith("error[bad_profile]: drafts/mine.toml: ")
     assert "models/" not in err
+
+
+def test_a_runbook_keeps_the_profiles_in_a_file_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    words = ("runbook", "qwen2.5-7b", "--budget", "5", "--profiles-dir", "mine")
+    assert frame.run(ROOT, [*words, "--out", "RUNBOOK.md"]) == 0
+    written = (tmp_path / "RUNBOOK.md").read_text()
+    assert "tgi-deploy up --profiles-dir mine qwen2.5-7b" in written
+    capsys.readouterr()
+    assert frame.run(ROOT, words) == 0
+    assert capsys.readouterr().out == written

@@ -122,7 +122,7 @@ def asking(cluster, scheme, answers):
     return cluster.outcome(scheme, confirm=confirm), asked
 
 
-HALF = "the update to revision 2 is not finished: 1 of 2 replicas is ready; its steps go on first"
+HALF = "the update to revision 2 is not finished: 1 of 2 replicas is ready; its steps continue first"
 
 
 @pytest.mark.parametrize("second", [True, False])
@@ -131,7 +131,7 @@ def test_other_settings_ask_before_unfinished_steps_go_on_and_again_before_the_n
     stop_halfway(cluster)
     outcome, [(first, there), (then, left)] = asking(cluster, "gptq", [True, second])
     assert HALF in first
-    assert "without the new settings, the same 'up' goes on, 'tgi-deploy rollback demo' goes back to" in first
+    assert "without the new settings, the same 'up' resumes it, 'tgi-deploy rollback demo' goes back to" in first
     assert "update revision 2 -> 3: 1 replica at a time" in then
     assert (there, left) == ([OLD, NEW], [NEW])
     assert cluster.behind == [f"{SHARED}-r3" if second else NEW] * 2
@@ -156,7 +156,7 @@ def test_the_same_settings_go_on_without_a_question(cluster):
     stop_halfway(cluster)
     before = dict(cluster.server.objects)
     shown = " ".join(up_text(cluster.outcome("awq", dry_run=True)).split())
-    assert f"{HALF.removesuffix(' first')}; the same 'up' goes on, 'tgi-deploy rollback demo' goes back" in shown
+    assert f"{HALF.removesuffix(' first')}; the same 'up' resumes it, 'tgi-deploy rollback demo' goes back" in shown
     assert cluster.server.objects == before
     outcome, asked = asking(cluster, "awq", [])
     assert (outcome.deployment.rollout, asked, cluster.behind) == (None, [], [NEW, NEW])
@@ -266,7 +266,7 @@ def test_steps_whose_new_revision_someone_deleted_name_what_is_possible(cluster)
     }
     with pytest.raises(DeployError, match=f"there is no deployment/{NEW}") as caught:
         cluster.up("awq")
-    assert "the same 'up' goes on" not in caught.value.hint
+    assert "the same 'up' resumes it" not in caught.value.hint
     assert "'tgi-deploy rollback demo' goes back to revision 1, 'tgi-deploy down demo' removes" in caught.value.hint
     assert (cluster.roll_back().rollout, cluster.behind) == (None, [OLD, OLD])
 

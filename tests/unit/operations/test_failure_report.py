@@ -299,6 +299,11 @@ def test_a_remedy_keeps_the_given_options(given, around):
     [
         ("m --market spot --budget 5", "spot_reclaimed", "m --budget 5 --name demo --market on-demand"),
         ("m --quantize 'none' --set 'b=2 3'", "oom_load", "m --set 'b=2 3' --name demo --quantize fp8"),
+        (
+            "m --allow-cidr 192.0.2.0/24 --market spot --allow-cidr 198.51.100.7/32",
+            "spot_reclaimed",
+            "m --allow-cidr 192.0.2.0/24 --allow-cidr 198.51.100.7/32 --name demo --market on-demand",
+        ),
     ],
 )
 def test_a_remedy_replaces_the_users_option(given, code, expected):

@@ -218,7 +218,7 @@ def test_a_replica_that_does_not_become_ready_stops_the_update_with_both_revisio
     assert "'tgi-deploy rollback demo' goes back to revision 1" in error.hint
     assert (cluster.names("deployments"), cluster.behind.count(OLD)) == ([OLD, NEW], 1)
     text = status_text(status(cluster.context(), "demo"))
-    assert "2, serving; the update from revision 1 is not finished: the same 'up' goes on" in text
+    assert "2, serving; the update from revision 1 is not finished: the same 'up' resumes it" in text
     assert "'tgi-deploy rollback demo' goes back to revision 1" in text
     assert "1 ready, 1 running of revision 2" in text
     assert "1 ready of revision 1" in text
@@ -511,7 +511,7 @@ def test_commands_that_start_no_update_do_not_go_on_with_its_steps(cluster):
     with pytest.raises(ConflictError) as caught:
         scale(cluster.context(), "demo", Replicas(least=3, most=3))
     assert (caught.value.code, cluster.server.objects) == ("update_unfinished", before)
-    assert "'up' goes on, 'tgi-deploy rollback demo' goes back to revision 1; then try again" in caught.value.hint
+    assert "'up' resumes it, 'tgi-deploy rollback demo' goes back to revision 1; then try again" in caught.value.hint
 
 
 def test_limits_are_moved_for_both_revisions_while_both_serve(cluster):

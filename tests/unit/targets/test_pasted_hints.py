@@ -105,6 +105,11 @@ def test_a_deployment_without_a_machine(bench, program, command):
     assert commands_about(error) == {"status"}
 
 
+def test_an_unknown_name_suggests_an_option_that_the_target_accepts(bench, program):
+    error = program("status", "unknown", *where(bench), code="unknown_deployment")
+    assert ("--region searches elsewhere" in error["hint"]) is bench.target.facts.regions
+
+
 def test_there_is_no_earlier_revision(bench, program):
     bench.up()
     assert commands_about(program("rollback", "demo", "--yes", code="no_previous_revision")) == {"status"}
@@ -193,3 +198,11 @@ def test_a_program_gets_the_name_and_the_options_of_its_client(call):
     with pytest.raises(DeployError) as caught:
         call(Client(sandbox=True))
     assert caught.value.hint == "'tgi-deploy status --sandbox demo' shows what exists"
+
+
+@pytest.mark.usefixtures("failing")
+@pytest.mark.parametrize("call", [Client.list, Client.statuses, Client.costs, Client.gc])
+def test_a_program_that_names_no_deployment_gets_the_options_of_its_client(call):
+    with pytest.raises(DeployError) as caught:
+        call(Client(sandbox=True))
+    assert caught.value.hint == "'tgi-deploy status --sandbox NAME' shows what exists"

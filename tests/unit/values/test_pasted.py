@@ -87,6 +87,13 @@ def test_commands_that_plan_keep_the_profiles():
     assert own.text("'tgi-deploy down demo'") == "'tgi-deploy down --sandbox demo'"
 
 
+@pytest.mark.parametrize("line", ["tgi-deploy up my-model --budget 9", "'tgi-deploy list' or 'tgi-deploy logs NAME'"])
+def test_a_completed_command_stays(line):
+    """The client completes the commands of an error, and then the command line those of its result."""
+    own = Pasted(name="a b", profiles_dir="my profiles", sandbox=True, searches=True, regions=("b c",), target="docker")
+    assert own.text(own.text(line)) == own.text(line)
+
+
 def commands_with(*options):
     ctx = click.Context(ROOT)
     shown = {name: [item for item in ROOT.get_command(ctx, name).params if not getattr(item, "hidden", False)]
@@ -104,14 +111,14 @@ def test_the_lists_are_complete():
 def test_all_parts_of_an_error_are_completed():
     line, reported = "tgi-deploy down NAME", "tgi-deploy down --sandbox demo"
     failure = Failure(
-        diagnosis=Diagnosis(remedy=line, command=line),
+        diagnosis=Diagnosis(evidence=line, remedy=line, command=line),
         still_running=StillRunning(machine="i-1", region="r", usd_per_hour=None, ends_at=None, ends_with=line),
     )
     with pytest.raises(DeployError) as caught, Pasted(name="demo", sandbox=True).errors():
         raise DeployError("lost", line, hint=line, data={"next": [line]}, failure=failure)
     error = caught.value
     assert (error.message, error.hint, error.problem.data) == (reported, reported, {"next": (reported,)})
-    assert error.failure.diagnosis == Diagnosis(remedy=reported, command=reported)
+    assert error.failure.diagnosis == Diagnosis(evidence=line, remedy=reported, command=reported)
     assert error.failure.still_running.ends_with == reported
 
 
@@ -123,13 +130,14 @@ def test_the_problems_of_a_result_are_completed():
     assert (found.warnings[0].message, found.errors[0].message) == (reported, reported)
 
 
-def test_hashed_data_stays_unchanged():
+def test_hashed_data_and_lines_of_a_log_stay_unchanged():
     line = "tgi-deploy down demo"
-    data = {"still_billed": [{"ends_with": line}], "receipt": {"left": [line], "sha256": "1"}, "n": 1}
+    data = {"still_billed": [{"ends_with": line}], "receipt": {"left": [line], "sha256": "1"}, "n": 1, "evidence": line}
     reported = {
         "still_billed": ({"ends_with": "tgi-deploy down --sandbox demo"},),
         "receipt": {"left": [line], "sha256": "1"},
         "n": 1,
+        "evidence": line,
     }
     assert SANDBOX.data(data) == reported
 
@@ -161,11 +169,12 @@ def test_the_location_of_a_search_is_kept_in_texts(capsys):
     assert out == "next: tgi-deploy logs --region eu-west-1 --target sagemaker --sandbox demo\n"
 
 
-def test_a_log_is_printed_unchanged(capsys):
-    @frame.command("logs", examples=("tgi-deploy logs demo",))
+@pytest.mark.parametrize("command", ["logs", "render"])
+def test_a_log_and_an_artifact_are_printed_unchanged(capsys, command):
+    @frame.command(command, examples=(f"tgi-deploy {command} demo",))
     @name_argument
     @sandbox_option
-    def log(*, name, sandbox):
+    def show(*, name, sandbox):
         return Result(text="tgi-deploy down NAME")
 
-    assert ran(capsys, log, "demo", "--sandbox") == "tgi-deploy down NAME\n"
+    assert ran(capsys, show, "demo", "--sandbox") == "tgi-deploy down NAME\n"

@@ -74,7 +74,7 @@ def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[
     log = f"'tgi-deploy logs {name}' shows its log"
     return _report(
         error,
-        f"the machine {state}{price_words(deployment.usd_per_hour)}: {log}, 'tgi-deploy down {name}' removes it",
+        f"the machine {state}{price_words(deployment.billed_usd_per_hour)}: {log}, 'tgi-deploy down {name}' removes it",
         Failure(deployment=name, outcome="kept", still_running=still_running(deployment), before=tuple(before)),
         command=_diagnosis(error).command
         or f"tgi-deploy {'down' if error.code in _SELF_EXPLANATORY else 'diagnose'} {name}",
@@ -84,7 +84,7 @@ def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[
 def report_left(deployment: Deployment, error: DeployError, why: DeployError) -> DeployError:
     """Return the error for a machine whose removal failed because of `why`; assume that it still runs."""
     command = f"tgi-deploy down {deployment.name}"
-    price = price_words(deployment.usd_per_hour)
+    price = price_words(deployment.billed_usd_per_hour)
     left = Failure(deployment=deployment.name, outcome="not_removed", still_running=still_running(deployment))
     words = f"its removal failed ({why.message}), so it may still be running{price}; '{command}' removes it"
     return _report(error, words, left, command=command)

@@ -28,7 +28,7 @@ class Proposal:
     """The change to confirm. `surplus` are other machines than the serving one, which would be terminated.
 
     `ends` are the limits. `cidrs`, or else `reached`, is who may connect. `update` is None if nothing is replaced,
-    `resizing` if the number of replicas stays. `unfinished`: the warning that the steps of an earlier update go on,
+    `resizing` if the number of replicas stays. `unfinished`: the warning that the steps of an earlier update continue,
     which is then all there is to confirm.
     """
 

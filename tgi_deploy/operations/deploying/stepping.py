@@ -52,7 +52,7 @@ def turned_back(context: Context, deployment: Deployment, *, dry_run: bool) -> D
 
 
 def unfinished_steps(context: Context, deployment: Deployment, *, alone: bool) -> Problem | None:
-    """Return the warning that the steps of a promoted update go on first; None if none are left.
+    """Return the warning that the steps of a promoted update continue first; None if none are left.
 
     `alone`: nothing else follows.
     """
@@ -65,10 +65,10 @@ def unfinished_steps(context: Context, deployment: Deployment, *, alone: bool) -
     number = rollout.destination
     what = f"going back to revision {number}" if turns_back(deployment) else f"the update to revision {number}"
     are = "is" if ready == 1 else "are"
-    then = "" if alone else " first, and then there is another question about the new settings"
+    then = "" if alone else " first, and then you are asked about the new settings"
     return warning(
         "update_unfinished",
-        f"{what} is not finished: {ready} of {plural(wanted, 'replica')} {are} ready; its steps go on{then}",
+        f"{what} is not finished: {ready} of {plural(wanted, 'replica')} {are} ready; its steps continue{then}",
         next_commands(deployment) if alone else f"without the new settings, {next_commands(deployment)}",
     )
 

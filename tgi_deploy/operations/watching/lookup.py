@@ -146,10 +146,11 @@ def _tagged_ends(tags: Mapping[str, str]) -> Ends:
 
 def unknown_deployment(context: Context, name: str) -> InputError:
     """Return the error for a name without a record or tags, with the nearest recorded names."""
+    option = "--region" if any(context.target_at(place).facts.regions for place in context.regions) else "--target"
     return InputError(
         "unknown_deployment",
         f"no deployment '{name}' was found in {', '.join(context.regions)}",
-        hint=f"{_near(context, name)}'tgi-deploy list' shows what exists; --region searches elsewhere",
+        hint=f"{_near(context, name)}'tgi-deploy list' shows what exists; {option} searches elsewhere",
     )
 
 

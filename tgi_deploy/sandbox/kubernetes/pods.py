@@ -35,7 +35,7 @@ _REFERENCE: Final = re.compile(r"\$(\$|\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\))")
 _DEFAULT_PORT: Final = "80"
 # A fault of the node, not of the engine: the kernel kills the container for its memory.
 OOM_KILLED: Final = "oom-killed"
-# What an ordinary user gets from an image whose Python lies in a folder of root: issue 3082 of TGI.
+# What an ordinary user gets from an image whose Python is in a folder that only root can read: issue 3082 of TGI.
 _LOCKED_OUT: Final = (
     "echo 'unable to refresh ld cache, not a big deal in most cases'; "
     "echo 'text-generation-launcher: error while loading shared libraries: libpython3.11.so.1.0: "

@@ -104,10 +104,20 @@ class Forwards:
         return _connection(transport, f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}")
 
 
+class _DirectConnect(connect):
+    """A connection that follows no redirects.
+
+    With one, a compromised node could have the caller's credentials used on another pod or host: CVE-2020-8559.
+    """
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
+
+
 def _connection(transport: Transport, path: str) -> connect:
     address = urlsplit(transport.server)
     secure = address.scheme == "https"
-    return connect(
+    return _DirectConnect(
         address._replace(scheme="wss" if secure else "ws").geturl() + path,
         additional_headers=transport.headers(),
         subprotocols=[_PROTOCOL],  # type: ignore[list-item]  # a NewType of str

@@ -1,4 +1,4 @@
-"""What a namespace allows: how many more pods by its ResourceQuotas, and whether pods of root.
+"""What a namespace allows: how many more pods by its ResourceQuotas, and whether pods may run as root.
 
 https://kubernetes.io/docs/concepts/policy/resource-quotas/
 https://kubernetes.io/docs/concepts/security/pod-security-admission/
@@ -123,7 +123,7 @@ def _of_pod(spec: Reply) -> Iterator[tuple[str, Decimal]]:
 
 
 def refused_root(api: Api, pod: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the error if the namespace admits no pod of root, and this is one. Whoever may not read it learns later."""
+    """Yield the error if this pod runs as root and the namespace refuses that; nothing if it can't be read."""
     if pod["securityContext"].get("runAsUser") != 0:
         return
     namespace = api.place.namespace

@@ -30,8 +30,9 @@ def test_the_options_of_the_command_are_kept(capsys, words):
     assert {*words, "--region", "us-east-1"} <= {*suggested}
 
 
-def test_a_program_in_the_sandbox_gets_commands_for_the_sandbox():
+@pytest.mark.parametrize("command", ["up", "doctor"])
+def test_a_program_in_the_sandbox_gets_commands_for_the_sandbox(command):
     with pytest.raises(NoPlanError) as caught:
-        Client(sandbox=True).up("llama3-13b", budget="0.2", region="us-east-1")
+        getattr(Client(sandbox=True), command)("llama3-13b", budget="0.2", region="us-east-1")
     assert caught.value.commands
-    assert all(line.startswith("tgi-deploy up --sandbox llama3-13b ") for line in caught.value.commands)
+    assert all(line.startswith(f"tgi-deploy {command} --sandbox llama3-13b ") for line in caught.value.commands)

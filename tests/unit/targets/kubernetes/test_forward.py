@@ -44,11 +44,18 @@ MANIFEST: dict[str, Any] = {
 
 
 @contextmanager
-def pod_that_echoes(refusals: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Return the address of an API server that refuses so many connections to the pod before it opens one."""
+def pod_that_echoes(refusals: int = 0, tls: ssl.SSLContext | None = None, elsewhere: str = "") -> Iterator[str]:
+    """Return the address of an API server that refuses so many connections to the pod before it opens one.
+
+    With `elsewhere`, it redirects all of them.
+    """
     left = [refusals]
 
     def refuse(connection: ServerConnection, _request: Any) -> Response | None:
+        if elsewhere:
+            redirect = connection.respond(HTTPStatus.FOUND, "")
+            redirect.headers["Location"] = elsewhere.replace("http", "ws", 1)
+            return redirect
         left[0] -= 1
         return connection.respond(HTTPStatus.INTERNAL_SERVER_ERROR, "error dialing backend") if left[0] >= 0 else None
 
@@ -69,9 +76,11 @@ def pod_that_echoes(refusals: int = 0, tls: ssl.SSLContext | None = None) -> Ite
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
     port, end = started.result()
-    yield f"http{'s' if tls else ''}://127.0.0.1:{port}"
-    end()
-    thread.join()
+    try:
+        yield f"http{'s' if tls else ''}://127.0.0.1:{port}"
+    finally:
+        end()
+        thread.join()
 
 
 def answered(server: str, sent: bytes, unreachable: int = 0, tls: ssl.SSLContext | None = None) -> bytes:
@@ -113,6 +122,12 @@ def test_the_reason_why_a_connection_failed_is_logged(caplog: pytest.LogCaptureF
     with pod_that_echoes(refusals=3) as server:
         answered(server, b"hello")
     assert "forwarding to deployment/tgi-deploy-demo: server rejected WebSocket connection: HTTP 500" in caplog.text
+
+
+def test_a_redirect_is_not_followed():
+    """A compromised node could answer with one, and have the caller's credentials used elsewhere: CVE-2020-8559."""
+    with pod_that_echoes() as other, pod_that_echoes(elsewhere=other) as server:
+        assert answered(server, b"hello") == b""
 
 
 def test_one_thread_alone_uses_a_tls_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -392,6 +392,14 @@ def test_a_new_node_has_a_price_in_the_question_after_up_and_in_the_status(tmp_p
     assert deployment_data(outcome.deployment).usd_per_hour == row.usd_per_hour
 
 
+def test_a_new_node_has_a_price_in_the_error_if_its_deployment_fails_and_is_kept(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S)))
+    commands.around.engine.model_id = "someone/else"
+    with pytest.raises(DeployError) as caught:
+        commands._up(*commands.planned(), wait=True, on_failure=lambda _error: "keep")
+    assert "is still running and costs $1.861 an hour: 'tgi-deploy logs demo'" in str(caught.value.hint)
+
+
 def test_an_existing_node_has_no_price_in_the_list(tmp_path: Path):
     commands = Commands(tmp_path / "state", cluster(nodes=(node("there"),)))
     commands.up()
