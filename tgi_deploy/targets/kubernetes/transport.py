@@ -36,6 +36,8 @@ CALLS: Final = logging.getLogger("tgi_deploy.calls")
 _CONNECT_S: Final = 10.0
 _ANSWER_S: Final = 60.0
 _PLUGIN_S: Final = 60.0
+# Kept open for the next request: a proof looks up the pod for each of its users at once.
+_CONNECTIONS: Final = 32
 _MOST_BYTES: Final = 64 * bounded_files.MIB
 _VERSIONS: Final = frozenset({"client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"})
 # A character beyond U+FFFF as JSON escapes it, or any other escape.
@@ -132,10 +134,10 @@ class Transport:
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
-        if self.server.startswith("http://"):
-            return urllib3.PoolManager(retries=False, timeout=timeout)
-        named = {"server_hostname": self._cluster.server_name} if self._cluster.server_name else {}
-        return urllib3.PoolManager(retries=False, timeout=timeout, ssl_context=self.tls, **named)  # type: ignore[arg-type]  # urllib3 passes them on to its connections
+        tls: dict[str, Any] = {} if self.server.startswith("http://") else {"ssl_context": self.tls}
+        if tls and self._cluster.server_name:
+            tls["server_hostname"] = self._cluster.server_name
+        return urllib3.PoolManager(retries=False, timeout=timeout, maxsize=_CONNECTIONS, **tls)
 
     @property
     def server_name(self) -> str:
