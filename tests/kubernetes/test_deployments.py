@@ -196,7 +196,8 @@ def test_a_step_that_fails_leaves_both_revisions_serving_and_a_rollback_goes_bac
     before = {pod["metadata"]["uid"] for pod in namespace.ready()}
     break_engines_after_the_first(namespace, "3.3.6")
     code, failed = run(*up, "--engine-version", "3.3.6")
-    assert (code, "ready replicas of revisions 2 and 1 serve at" in failed["errors"][0]["hint"]) == (5, True), failed["errors"]
+    hint = failed["errors"][0]["hint"]
+    assert (code, "ready replicas of revisions 2 and 1 serve at" in hint) == (5, True), hint
     kept = {pod["metadata"]["uid"] for pod in namespace.ready()} & before
     assert (len(kept), images(namespace)) == (2, {"3.3.6", "3.3.7"})
     assert len(endpoints(namespace)) == 3
