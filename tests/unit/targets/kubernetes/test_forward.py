@@ -23,7 +23,9 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.forward import Forwards
+from tgi_deploy.targets.kubernetes.kubeconfig import Cluster
 from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.transport import Transport
 from tgi_deploy.values.serving import TunnelEnd
 
 if TYPE_CHECKING:
@@ -148,8 +150,9 @@ def test_one_thread_alone_uses_a_tls_connection(tmp_path: Path, monkeypatch: pyt
     for kind, name in ((kind, name) for kind, names in uses.items() for name in names):
         monkeypatch.setattr(kind, name, noted(kind, name))
     (tmp_path / "server.pem").write_text(own.chain + own.key, encoding="ascii")
-    offered, trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=own.authority)
+    offered = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     offered.load_cert_chain(tmp_path / "server.pem")
     with pod_that_echoes(tls=offered) as server:
+        trusted = Transport(Cluster(server=server, ca=own.authority), {}).tls  # without key identifiers, as in old EKS
         assert answered(server, b"hello", tls=trusted) == b"hello"
     assert len(users) == 1
