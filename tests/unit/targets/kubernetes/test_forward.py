@@ -133,7 +133,7 @@ def test_a_redirect_is_not_followed():
 
 
 def test_one_thread_alone_uses_a_tls_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """OpenSSL's connections are not thread-safe: with a second thread, one in about 900 hung as it was opened."""
+    """OpenSSL's connections are not thread-safe: with a second thread, one in about 700 hung as it was opened."""
     own, users = issued(), set()
 
     def noted(kind: type, name: str) -> Callable[..., Any]:
