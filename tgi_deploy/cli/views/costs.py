@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.views.text import table
+from tgi_deploy.cli.views.text import prices_line, table
 from tgi_deploy.text import cents, one_line, plural, usd, usd_spent
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def costs_text(found: CostsData) -> str:
             for item in found.owners
         ]
         shown.append(table(("owner", "", *_AMOUNTS), owned, right=frozenset({2, 3, 4})))
-    if dates := sorted({item.price_dated for item in found.deployments if item.usd_per_hour} - {""}):
-        shown.append(f"prices {', '.join(dates)}\n")
+    if line := prices_line(found.deployments):
+        shown.append(line)
     return "\n".join(shown)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.api import target_of
 from tgi_deploy.cli.views.deployment import hourly
 from tgi_deploy.cli.views.ends import ends_cell, ends_lines
-from tgi_deploy.cli.views.text import heading, table, wrapped
+from tgi_deploy.cli.views.text import heading, prices_line, table, wrapped
 from tgi_deploy.text import one_line, plural, printable, usd, usd_spent
 
 if TYPE_CHECKING:
@@ -176,8 +176,7 @@ def rows_text(rows: Sequence[Row]) -> str:
         )
         for row in rows
     ]
-    dates = sorted({row.price_dated for row in rows if row.usd_per_hour} - {""})
-    return table(header, cells, right=frozenset({5})) + (f"prices {', '.join(dates)}\n" if dates else "")
+    return table(header, cells, right=frozenset({5})) + prices_line(rows)
 
 
 def access_text(access: AccessData) -> str:

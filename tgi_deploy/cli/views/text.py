@@ -20,6 +20,9 @@ from tgi_deploy.text import dated
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tgi_deploy.api import Row
+    from tgi_deploy.values.results import DeploymentCostData
+
 _NARROWEST: Final = 40
 _WIDEST: Final = 200
 _UNBOUNDED: Final = 10_000
@@ -63,6 +66,12 @@ def price_dates(items: Iterable[tuple[str, bool]]) -> tuple[str, list[str]]:
     if len(set(found)) > 1:
         return "price dates on the right", [date for date, _ in found]
     return "".join(dated(date, estimated=estimated) for date, estimated in found[:1]), [""] * len(found)
+
+
+def prices_line(rows: Iterable[Row | DeploymentCostData]) -> str:
+    """Return the line below a table with the dates of its hourly prices; empty without any."""
+    dates = sorted({row.price_dated for row in rows if row.usd_per_hour} - {""})
+    return f"prices {', '.join(dates)}\n" if dates else ""
 
 
 def accelerated() -> str:

@@ -40,7 +40,6 @@ _DENIED_ACTION: Final = re.compile(r"not authorized to perform:? ([a-z0-9-]+:[A-
 _DENIED_TO: Final = re.compile(r"User: (arn:[^\s<]+)")
 _DENIED_ON: Final = re.compile(r"on resource:? (arn:[^\s<]+)")
 _DENIED_WHY: Final = re.compile(r"(with an explicit deny[^.<]*)")
-_PROFILE_HINT: Final = "'aws configure list-profiles' lists them; AWS_PROFILE names one"
 _CREDENTIALS_HINT: Final = "run 'aws configure' or 'aws sso login', name a profile with AWS_PROFILE, or use --sandbox"
 _PROTECTED_HINT: Final = "disable its termination protection, then try again"
 _NOT_MANAGED_HINT: Final = (
@@ -133,7 +132,7 @@ def _not_sent(error: Exception, doing: str) -> DeployError:
         return InputError(
             "unknown_aws_profile",
             f"{doing} failed: {error}",
-            hint=_PROFILE_HINT,
+            hint="'aws configure list-profiles' lists them; AWS_PROFILE names one",
         )
     if isinstance(error, boto.ParamValidationError):
         return BadRequestError(f"{doing}: the request was not sent, because its parameters are invalid: {error}")
