@@ -118,7 +118,7 @@ def replace_replicas(context: Context, deployment: Deployment, front: SteppedFro
     )
     try:
         if not _is_there(context, new):
-            raise ResourceNotFoundError(f"there is no {new.attributes['id']} in {new.place}")
+            raise ResourceNotFoundError(f"{new.attributes['id']} does not exist in {new.place}")
         if not replacement.done:
             share_limits(context, new, old)
         while not replacement.done:
@@ -179,7 +179,7 @@ class _Replacement:
         raise DeployError(
             "no_free_gpus",
             f"updating '{self.deployment.name}': {ready} of {plural(self.wanted, 'replica')} of the new revision are "
-            "ready, and there is no room for the next one",
+            "ready, and the next one has no room",
             hint="another workload may have taken the accelerators of the old replicas",
         )
 

@@ -45,7 +45,7 @@ class Kubelet:
     """`pod` returns a pod by its namespace and name. `certificate` is the API server's, with its key.
 
     One thread has all TLS connections, because OpenSSL does not allow two to use one at once. Each caller's bytes pass
-    on through a pair of sockets to a thread of its own.
+    on through a pair of sockets to a separate thread.
     """
 
     def __init__(self, pod: Callable[[str, str], Pod | None], certificate: Path, key: Path) -> None:
